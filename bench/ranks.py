@@ -71,7 +71,7 @@ def measure(hosts, n, model):
             "Once upon a time",
             "-n",
             tokens,
-            "-t",
+            "--temp",
             0,
             "--threads",
             1,

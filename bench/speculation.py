@@ -68,7 +68,7 @@ def answer(args, prompt, how):
         args.model,
         "-m",
         "chat",
-        "-t",
+        "--temp",
         "0",
         "-n",
         str(args.n),

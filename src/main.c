@@ -18,7 +18,7 @@ static void occupy_standard_files(void)
             _exit(YALM_FAILED);
 }
 
-static const char *mapped; // the model's path, for the handler
+static const char *mapped = ""; // the model's path, for the handler
 
 // The model is a mapping: where its file is shortened, or its disk fails, there are no bytes left to compute on.
 static void on_lost_page(int signal)
@@ -79,6 +79,10 @@ static yalm_status run(const struct options *options, yalm_error *error)
         return print_text(options_help(), error);
     case MODE_VERSION:
         return print_version(error);
+    case MODE_KEYS:
+        return print_text(options_keys(), error);
+    case MODE_CACHE:
+        return run_cache(options, error);
     case MODE_MAN:
         return print_text(options_man(), error);
     default:
@@ -116,6 +120,15 @@ static void say_traffic(const yalm_group *group)
     say("ranks: sent %llu messages, %s%s", (unsigned long long)traffic.messages, human_bytes(traffic.bytes), waited);
 }
 
+// A file of the cache that turns out to be damaged: what to do.
+static void advise_clearing(const struct options *options, yalm_error *error)
+{
+    const char *name = strrchr(options->converted, '/') + 1;
+    const size_t length = strlen(error->text);
+    snprintf(error->text + length, sizeof error->text - length, "; yalm cache clear %.*s lets it be converted again",
+             (int)strcspn(name, "."), name);
+}
+
 static bool follows(const yalm_group *group)
 {
     return group && yalm_group_rank(group) > 0;
@@ -133,7 +146,6 @@ int main(int argc, char **argv)
     if (status == YALM_OK)
         status = options_parse(argc, argv, &options, &error);
     if (status == YALM_OK) {
-        mapped = options.model ? options.model : "";
         options.group = group;
         quiet = options.quiet;
         signal(SIGBUS, on_lost_page);
@@ -144,8 +156,13 @@ int main(int argc, char **argv)
             yalm_group_use_fp16(group, options.wire == 1);
             status = check_alone(&options, &error);
         }
+        if (status == YALM_OK && options.model)
+            status = resolve_models(&options, &error);
+        mapped = options.model ? options.model : "";
         if (status == YALM_OK)
             status = follows(group) ? follow(&options, &error) : run(&options, &error);
+        if (status == YALM_BAD_MODEL && options.converted)
+            advise_clearing(&options, &error);
         options_free(&options);
     }
     if (status == YALM_OK)

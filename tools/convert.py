@@ -32,6 +32,9 @@ HELP_END = (
     "130 interrupted"
 )
 FAILED, USAGE, BAD_MODEL, NO_MEMORY = 1, 2, 3, 4
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is something to tidy up
 VERSION = "0.2.0"
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -41,6 +44,16 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "additional_chat_templates/tool_use.jinja",
 )
+
+
+def how_to_install() -> str:
+    """The command that helps where a package is missing: into the environment that yalm looks for."""
+    here = Path(__file__).resolve().parent
+    if (here / "setup.sh").is_file():
+        return f"{here / 'setup.sh'} build"
+    venv = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "yalm/venv"
+    return f"python3 -m venv {venv} && {venv}/bin/pip install -r {here / 'requirements.txt'}"
+
 
 try:
     from tqdm import tqdm
@@ -62,7 +75,7 @@ try:
     from yalm_convert.tokenizer_json import TokenizerData
     from yalm_convert.writer import MAGIC, Layout, write_model
 except ImportError as error:
-    sys.exit(f"convert.py: {error}; install what it needs with: pip install -r tools/requirements.txt")
+    sys.exit(f"convert.py: {error}; this installs what is missing: {how_to_install()}")
 
 # The interpreter with its libraries, a piece as read, the same as fp32, and what the conversion makes on the way.
 PEAK_MEMORY = (116 << 20) + 6 * PIECE
@@ -71,7 +84,7 @@ PEAK_MEMORY = (116 << 20) + 6 * PIECE
 def main() -> int:
     arguments = parse_arguments()
     follow_links(arguments.follow_links)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in ENDS:
         signal.signal(number, interrupt)
     try:
         return convert(arguments)
@@ -89,16 +102,30 @@ def main() -> int:
         )
     except OSError as error:
         path = error.filename or arguments.output
-        return complain(f"{path}: {error.strerror}" if error.strerror else error, FAILED)
+        advice = ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            advice = "; free some, or write elsewhere"
+            if arguments.into_cache:
+                advice = "; `yalm cache clear` empties the cache, XDG_CACHE_HOME names another place for it"
+        return complain(f"{path}: {error.strerror}{advice}" if error.strerror else error, FAILED)
 
 
 def interrupt(number: int, frame: object) -> None:
+    for other in ENDS:  # a terminal and yalm both tell of a ^C: the second one must not disturb the tidying up
+        signal.signal(other, signal.SIG_IGN)
     raise KeyboardInterrupt(number)
 
 
 def complain(text: object, code: int) -> int:
-    print("convert.py: " + " ".join(str(text).split("\n")), file=sys.stderr)
+    """One line on stderr. In yalm's name where yalm has called it."""
+    print(f"{CALLED} " + " ".join(str(text).split("\n")), file=sys.stderr)
     return code
+
+
+def remark(text: object) -> None:
+    """What is no mistake: --quiet leaves it out."""
+    if not QUIET:
+        complain(text, 0)
 
 
 class Parser(argparse.ArgumentParser):
@@ -108,7 +135,12 @@ class Parser(argparse.ArgumentParser):
         sys.exit(complain(f"{message} (--help lists the options)", 2))
 
 
+CALLED, QUIET = "convert.py:", False
+
+
 def parse_arguments() -> argparse.Namespace:
+    global CALLED, QUIET
+    CALLED = "yalm:" if "--into-cache" in sys.argv else CALLED  # before a mistake in the arguments is said
     parser = Parser(
         prog="convert.py", description=__doc__, epilog=HELP_END, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -164,8 +196,11 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--check-finite", action="store_true", help="refuse weights that are NaN or infinite")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
+    parser.add_argument("--quiet", action="store_true", help="say nothing on stderr but errors")
+    parser.add_argument("--into-cache", action="store_true", help=argparse.SUPPRESS)  # as yalm calls it
     parser.add_argument("--version", action="version", version=f"convert.py {VERSION}")
     arguments = parser.parse_args()
+    QUIET = arguments.quiet
     if arguments.bits and arguments.dtype != "q4":
         parser.error("--bits: needs --dtype q4")
     if arguments.file and arguments.output:
@@ -278,7 +313,7 @@ def convert(arguments: argparse.Namespace) -> int:
     if arguments.lora:
         with form_expected(arguments.lora):
             merged = merge(source.tensors, arguments.lora)
-        complain(f"{arguments.lora}: added to {merged} tensors", 0)
+        remark(f"{arguments.lora}: added to {merged} tensors")
     bits = arguments.bits or (DEFAULT_BITS if arguments.dtype == "q4" else None)
     plan = plan_of(source, arguments.dtype, arguments.keep, bits)
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
@@ -301,9 +336,9 @@ def convert(arguments: argparse.Namespace) -> int:
         )
     warnings += bf12_warnings(where, plan)
     for warning in warnings:
-        complain(f"warning: {warning}", 0)
+        remark(f"warning: {warning}")
     if costs:
-        complain(f"{where}: {costs}", 0)
+        remark(f"{where}: {costs}")
     if arguments.dry_run:
         print_plan(layout, config.facts, types)
         return 0
@@ -314,18 +349,19 @@ def convert(arguments: argparse.Namespace) -> int:
         raise OSError(
             errno.ENOSPC, f"no space: {layout.length} bytes are needed, {free} are free", str(arguments.output)
         )
-    quiet = not sys.stderr.isatty() or "NO_COLOR" in os.environ
+    quiet = QUIET or not sys.stderr.isatty()
     total = 2 * sum(p.size for p in plan)  # written, then read back
     if arguments.calibration != "none" and calibrate.asked_for(plan):
         layout.plan = calibrated(arguments, source, plan, metadata, quiet)
     with progress(output.name, total, quiet) as bar:
         write_model(output, layout, lambda planned: data(planned, arguments.check_finite), bar.update)
-    seconds = time.monotonic() - started
-    print(
-        f"{arguments.output}: {len(plan)} tensors, {'/'.join(types)}, {layout.length / 1e9:.3f} GB, "
-        f"verified, in {seconds:.1f} s",
-        file=sys.stderr,
-    )
+    name = "converted" if arguments.into_cache else arguments.output
+    if not QUIET:
+        print(
+            f"{name}: {len(plan)} tensors, {'/'.join(types)}, {layout.length / 1e9:.3f} GB, "
+            f"verified, in {time.monotonic() - started:.1f} s",
+            file=sys.stderr,
+        )
     return 0
 
 
@@ -353,9 +389,9 @@ def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metada
     except calibrate.Failed as error:
         if arguments.calibration:
             raise
-        complain(f"quantised without calibration, all weights alike: {error}", 0)
+        remark(f"quantised without calibration, all weights alike: {error}")
         return plan
-    complain(f"calibrated by {text.name} in {time.monotonic() - started:.1f} s", 0)
+    remark(f"calibrated by {text.name} in {time.monotonic() - started:.1f} s")
     return plan
 
 

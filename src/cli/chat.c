@@ -187,7 +187,21 @@ static enum line_result read_message(struct talk *talk, struct text *message)
     return LINE_READ;
 }
 
-// What goes to the model, or a command. On a failure a message that was not answered is taken back.
+// On a failure a message that was not answered is taken back.
+static yalm_status ask(struct talk *talk, const char *text, yalm_error *error)
+{
+    struct conversation *conversation = &talk->chat->conversation;
+    yalm_status status = conversation_add(conversation, "user", text, error);
+    if (status == YALM_OK)
+        status = chat_answer(talk->chat, error);
+    if (status != YALM_OK && strcmp(conversation_last_role(conversation), "user") == 0)
+        conversation_drop_last(conversation);
+    if (talk->chat->options->verbose && status == YALM_OK)
+        show_statistics(talk, "", error);
+    return status;
+}
+
+// What goes to the model, or a command.
 static yalm_status take_message(struct talk *talk, const struct text *message, yalm_error *error)
 {
     const char *text = message->bytes;
@@ -198,14 +212,28 @@ static yalm_status take_message(struct talk *talk, const struct text *message, y
         return readable;
     if (text[0] == '/' && text[1] != '/')
         return run_command(talk, text + 1, error);
-    struct conversation *conversation = &talk->chat->conversation;
-    yalm_status status = conversation_add(conversation, "user", text + (text[0] == '/'), error);
+    return ask(talk, text + (text[0] == '/'), error);
+}
+
+// -i or -f: one message, in which a / begins no command.
+static yalm_status answer_once(struct talk *talk, yalm_error *error)
+{
+    const struct options *options = talk->chat->options;
+    struct text file = {0};
+    yalm_status status = options->file ? text_read(&file, options->file, error) : YALM_OK;
+    if (status != YALM_OK)
+        return status;
+    if (file.length > 0 && file.bytes[file.length - 1] == '\n') // that of its last line
+        file.bytes[--file.length] = 0;
+    const char *text = options->file ? file.bytes : options->prompt;
+    const size_t length = options->file ? file.length : strlen(text);
+    if (length == 0)
+        status = cli_error(error, YALM_USAGE, "the message is empty");
     if (status == YALM_OK)
-        status = chat_answer(talk->chat, error);
-    if (status != YALM_OK && strcmp(conversation_last_role(conversation), "user") == 0)
-        conversation_drop_last(conversation);
-    if (talk->chat->options->verbose && status == YALM_OK)
-        show_statistics(talk, "", error);
+        status = conversation_check_text("the message", text, length, error);
+    if (status == YALM_OK)
+        status = ask(talk, text, error);
+    free(file.bytes);
     return status;
 }
 
@@ -283,7 +311,7 @@ yalm_status run_chat(const struct options *options, yalm_error *error)
     if (status == YALM_OK)
         status = chat_open(&chat, error);
     if (status == YALM_OK)
-        status = talk_on(&talk, error);
+        status = options->prompt || options->file ? answer_once(&talk, error) : talk_on(&talk, error);
     if (status == YALM_OK || status == YALM_INTERRUPTED) {
         yalm_error unsaved;
         const yalm_status saved = state_save(options, chat.session, &unsaved);

@@ -18,6 +18,7 @@ yalm_status run_importance(const struct options *options, yalm_error *error);
 yalm_status run_tokenize(const struct options *options, yalm_error *error);
 yalm_status run_info(const struct options *options, yalm_error *error);
 yalm_status run_verify(const struct options *options, yalm_error *error);
+yalm_status run_cache(const struct options *options, yalm_error *error);
 
 // ---------------------------------------------------------------- terminal.c
 
@@ -66,6 +67,7 @@ yalm_status tokens_read(struct tokens *tokens, const char *path, int n_vocab, ya
 // The mode's input: text, unless it came as ids, and its ids. YALM_TOKENIZE_BOS is left out for ids and with text.bos=off.
 yalm_status input_read(struct text *text, struct tokens *tokens, const struct options *options, const yalm_model *model,
                        bool bos, yalm_error *error);
+yalm_status needs_input(const struct options *options, yalm_error *error);
 yalm_status needs_tokenizer(const struct options *options, const yalm_model *model, const char *why, yalm_error *error);
 
 // ---------------------------------------------------------------- setup.c

@@ -7,7 +7,7 @@
 #include "cli/option_table.h"
 #include "util/utf8.h"
 
-enum { WIDTH = 80, INDENT = 12, HELP_COLUMN = 32 };
+enum { WIDTH = 80, INDENT = 2, HELP_COLUMN = 31, KEY_COLUMN = 38 };
 
 struct page {
     FILE *file;
@@ -69,18 +69,18 @@ void option_default(char *text, size_t room, const struct option *option, const 
 static void option_text(char *text, size_t room, const struct option *option)
 {
     const int name_length = (int)strcspn(option->names, ",");
-    const int n = option->letter ? snprintf(text, room, "-%c, --%.*s", option->letter, name_length, option->names)
-                                 : snprintf(text, room, "--%.*s", name_length, option->names);
+    const int n = *option->letters ? snprintf(text, room, "-%c, --%.*s", *option->letters, name_length, option->names)
+                                   : snprintf(text, room, "--%.*s", name_length, option->names);
     if (option->argument)
         snprintf(text + n, room - (size_t)n, " %s", option->argument);
 }
 
 static void put_option(struct page *page, const struct option *option, const struct options *defaults)
 {
-    char name[64], help[160], preset[24];
+    char name[64], help[256], preset[24];
     option_text(name, sizeof name, option);
     option_default(preset, sizeof preset, option, defaults);
-    snprintf(help, sizeof help, "%s%s", option->help, preset);
+    snprintf(help, sizeof help, "%s%s", option->help ? option->help : option->manual, preset);
     move_to(page, INDENT);
     put(page, name);
     move_to(page, HELP_COLUMN);
@@ -88,66 +88,87 @@ static void put_option(struct page *page, const struct option *option, const str
     new_line(page);
 }
 
-// The options of a group that have no line of their own, one after the other.
-static void put_others(struct page *page, const char *group, const struct options *defaults)
+static const char examples[] = "usage: yalm MODEL [options]\n"
+                               "MODEL is a GGUF file or a directory of Hugging Face's, each converted once, or a\n"
+                               "file that convert.py has made.\n"
+                               "\n"
+                               "  yalm qwen.gguf                                         talks\n"
+                               "  yalm qwen.gguf -m chat -i \"Why is the sky blue?\"      answers once\n"
+                               "  yalm qwen.gguf -i \"Once upon a time\" -n 200 --seed 1  continues a text\n"
+                               "  yalm qwen.gguf -m serve --port 8080                    answers HTTP clients\n"
+                               "  yalm cache, yalm cache clear [ID…]                     what was converted\n"
+                               "\n";
+
+static void put_modes(struct page *page)
 {
-    bool any = false;
-    for (int i = 0; i < n_options; i++) {
-        const struct option *option = &option_table[i];
-        if (option->help || option->group == NULL || strcmp(option->group, group) != 0)
-            continue;
-        char item[96], preset[24];
-        option_text(item, sizeof item, option);
-        option_default(preset, sizeof preset, option, defaults);
-        strncat(item, preset, sizeof item - strlen(item) - 1);
-        if (any)
-            put(page, ",");
-        if (page->column + 2 + (int)utf8_count(item, strlen(item)) > WIDTH)
-            new_line(page);
-        if (page->column < INDENT)
-            move_to(page, INDENT);
-        else if (any)
-            put(page, " ");
-        put(page, item);
-        any = true;
-    }
-    if (any)
+    put(page, "Modes");
+    for (int mode = 0; mode < MODE_HELP; mode++) {
+        move_to(page, INDENT);
+        put(page, mode_name((enum mode)mode));
+        move_to(page, HELP_COLUMN);
+        put_wrapped(page, mode_about((enum mode)mode), HELP_COLUMN);
         new_line(page);
+    }
 }
 
-static const char examples[] = "usage: yalm MODEL [options]\n"
-                               "\n"
-                               "  yalm model.bin -i \"Once upon a time\" -n 200 --temp 0.7 --seed 1\n"
-                               "  yalm model.bin -f story.txt -n -1 --stop \"The End\" > continued.txt\n"
-                               "  yalm model.bin -m chat --system \"Be brief.\"\n"
-                               "  yalm model.bin -m calibrate -f text.txt\n"
-                               "  echo hello | yalm model.bin -m tokenize --pieces -\n"
-                               "\n";
+static char *finish(struct page *page, char **text)
+{
+    if (fclose(page->file) == 0)
+        return *text;
+    free(*text);
+    return NULL;
+}
 
 char *options_help(void)
 {
     char *text = NULL;
     size_t length = 0;
+    struct options defaults;
     struct page page = {open_memstream(&text, &length), 0};
     if (page.file == NULL)
         return NULL;
-    struct options defaults;
     options_defaults(&defaults);
     fputs(examples, page.file);
-    const char *group = NULL;
+    put_modes(&page);
+    const char *group = "";
     for (int i = 0; i < n_options; i++) {
-        if (option_table[i].group == NULL || (group && strcmp(group, option_table[i].group) == 0))
+        if (option_table[i].group == NULL)
             continue;
-        group = option_table[i].group;
-        put(&page, group);
-        for (int j = i; j < n_options; j++)
-            if (option_table[j].group && strcmp(option_table[j].group, group) == 0 && option_table[j].help)
-                put_option(&page, &option_table[j], &defaults);
-        put_others(&page, group, &defaults);
+        if (strcmp(option_table[i].group, group) != 0)
+            put(&page, group = option_table[i].group);
+        put_option(&page, &option_table[i], &defaults);
     }
-    if (fclose(page.file) != 0) {
-        free(text);
+    return finish(&page, &text);
+}
+
+char *options_keys(void)
+{
+    char *text = NULL;
+    size_t length = 0;
+    struct options defaults;
+    struct page page = {open_memstream(&text, &length), 0};
+    if (page.file == NULL)
         return NULL;
+    options_defaults(&defaults);
+    fputs("--set KEY=VALUE, as often as wanted. The keys:\n", page.file);
+    for (int i = 0; i < n_options; i++) {
+        char name[64], help[256], preset[24];
+        const struct option *option = &option_table[i];
+        if (strchr(option->names, '.') == NULL)
+            continue;
+        option_default(preset, sizeof preset, option, &defaults);
+        snprintf(name, sizeof name, "  %s=%s", option->names, option->argument);
+        snprintf(help, sizeof help, "%s%s", option->manual, preset);
+        put(&page, name);
+        move_to(&page, KEY_COLUMN);
+        put_wrapped(&page, help, KEY_COLUMN);
+        new_line(&page);
     }
-    return text;
+    put_wrapped(&page,
+                "Of the attention methods, as docs/attention.md of the source describes them: sparq.r, sparq.k, sparq.min_k, "
+                "sparq.local, sparq.from, sparq.copy, sparq.tail, nomad.skip, hybrid.min_k, hybrid.local, hybrid.from, "
+                "hybrid.codes, hybrid.draw",
+                0);
+    new_line(&page);
+    return finish(&page, &text);
 }

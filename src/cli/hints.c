@@ -10,19 +10,28 @@ const char *option_hint(const char *arg)
         const char *names; // between blanks
         const char *hint;
     } hints[] = {
-        {" -c ", "the context is -T N, or --ctx N"},
-        {" -ngl --n-gpu-layers --gpu-layers ", "-d cuda runs all of the model on a GPU"},
-        {" -p ", "text comes after -i"},
+        {" -ngl --n-gpu-layers --gpu-layers ", "-d cuda has all layers on a GPU, -d cpu none"},
         {" -b -ub --batch-size --ubatch-size ", "prompts are read N tokens at a time by --set machine.chunk=N"},
-        {" -tb ", "--set machine.threads_batch=N is for prompts"},
+        {" -tb --threads-batch ", "--set machine.threads_batch=N is for prompts"},
+        {" -np ", "--parallel N"},
+        {" -sys ", "--system TEXT"},
+        {" -cnv --conversation -st --single-turn ", "-m chat talks; -m chat -i TEXT answers once"},
+        {" -no-cnv --no-conversation ", "-m completion"},
+        {" -t ", "-t is for threads; the temperature is --temp X"},
         {" --keep ", "--set text.sinks=N keeps the first positions"},
         {" --info --verify --tokenize ", "these are modes: -m info, -m verify, -m tokenize"},
         {" --no-bos ", "--set text.bos=off"},
-        {" -ctk -ctv --cache-type-k --cache-type-v ", "the cache's type is --kv"},
-        {" -fa --flash-attn --no-mmap ", "leave it out: there is nothing to choose"},
-        {" -hf -hfr --hf-repo ", "yalm downloads nothing: tools/convert.py makes a model file from a directory"},
+        {" -ctk -ctv --cache-type-k --cache-type-v ", "the cache's type is --kv, of keys and values both"},
+        {" -fa --flash-attn --no-mmap --jinja --mmap ", "leave it out: there is nothing to choose"},
+        {" --api-key ", "--api-key-file FILE: a command line can be read by others"},
+        {" -hf -hfr -mu --hf-repo --hf-file --model-url pull ", "yalm downloads nothing: fetch the file, then yalm FILE"},
+        {" --mirostat --typical --xtc-probability --dry-multiplier --lora ",
+         "yalm has none; tools/convert.py --lora adds adapters"},
+        {" list ls ps ", "yalm cache lists the models that were converted"},
+        {" rm ", "yalm cache clear ID removes a model that was converted"},
+        {" create push cp stop ", "yalm keeps no list of models: yalm FILE runs one"},
     };
-    const size_t length = strcspn(arg, "=");
+    const size_t length = arg ? strcspn(arg, "=") : 0;
     for (size_t i = 0; i < sizeof hints / sizeof *hints && length > 0; i++)
         for (const char *at = hints[i].names; *at; at += strcspn(at + 1, " ") + 1)
             if (strcspn(at + 1, " ") == length && !strncmp(at + 1, arg, length))
@@ -88,5 +97,5 @@ void option_advice(char *text, size_t room, const char *arg)
     if (nearest)
         snprintf(text, room, "did you mean --%.*s? yalm --help lists them", (int)strcspn(nearest, ","), nearest);
     else
-        snprintf(text, room, "%s", hint ? hint : "yalm --help lists them; rarer ones are keys of --set KEY=VALUE");
+        snprintf(text, room, "%s", hint ? hint : "yalm --help lists them; --set help lists rarer ones");
 }

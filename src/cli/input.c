@@ -37,6 +37,7 @@ static yalm_status read_stream(struct text *text, FILE *file, const char *name, 
         *text = (struct text){0};
         return cli_error(error, YALM_FAILED, "%s: %s", name, strerror(code));
     }
+    text->bytes[text->length] = 0; // of the room that the last reading did not need
     return YALM_OK;
 }
 
@@ -115,6 +116,12 @@ yalm_status needs_tokenizer(const struct options *options, const yalm_model *mod
                      options->model, why);
 }
 
+yalm_status needs_input(const struct options *options, yalm_error *error)
+{
+    return cli_error(error, YALM_USAGE, "mode %s needs input: -i TEXT, -f FILE or --tokens FILE (FILE may be -)",
+                     mode_name(options->mode));
+}
+
 // A text that spells the token that begins one, and gets it besides.
 static void warn_of_two_bos(const yalm_model *model, const struct tokens *tokens, int flags)
 {
@@ -145,6 +152,11 @@ yalm_status input_read(struct text *text, struct tokens *tokens, const struct op
         if (text->bytes == NULL)
             return cli_no_memory(error);
         memcpy(text->bytes, options->prompt, text->length + 1);
+    }
+    if (status == YALM_OK && options->piped && text->length == 0) {
+        free(text->bytes);
+        *text = (struct text){0};
+        return needs_input(options, error);
     }
     if (status != YALM_OK)
         return status;

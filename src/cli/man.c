@@ -5,20 +5,6 @@
 #include "cli/cli.h"
 #include "cli/option_table.h"
 
-static const char *const about_modes[MODE_HELP] = {
-    [MODE_COMPLETION] = "continues a text until -n tokens, a token that ends texts, or a stop string (when no mode is named)",
-    [MODE_CHAT] = "talks, by the model's chat template; /help lists its commands",
-    [MODE_THROUGHPUT] = "times prefill and decode beside the machine's limits",
-    [MODE_PERPLEXITY] = "scores a text",
-    [MODE_PASSKEY] = "hides a five-digit key in junk, and asks for it",
-    [MODE_SERVE] = "answers HTTP clients of OpenAI's, Anthropic's and llama.cpp's APIs, and has a page to talk at",
-    [MODE_CALIBRATE] = "learns the codebooks of nomad and hybrid attention from a text",
-    [MODE_IMPORTANCE] = "measures over a text which columns of the matrices matter; the converter runs it",
-    [MODE_TOKENIZE] = "shows a text's token ids",
-    [MODE_INFO] = "prints config, tensors and sizes",
-    [MODE_VERIFY] = "compares every tensor with its checksum",
-};
-
 static const char head[] = ".SH NAME\n"
                            "yalm \\- runs one language model, fast, on the machine in front of you\n"
                            ".SH SYNOPSIS\n"
@@ -26,7 +12,9 @@ static const char head[] = ".SH NAME\n"
                            ".I MODEL\n"
                            "[\\fIoptions\\fR]\n"
                            ".SH DESCRIPTION\n"
-                           "MODEL is a file that convert.py has made from a directory of Hugging Face's or a GGUF file.\n"
+                           "MODEL is a GGUF file, a directory of Hugging Face's, or a file that convert.py has made.\n"
+                           "The first two are converted once, into a cache, which\n.B yalm cache\nlists and\n"
+                           ".B yalm cache clear\n[\\fIID\\fR...] empties.\n"
                            "Text and data go to stdout, all else to stderr.\n"
                            "The beginning of a mode's name will do.\n";
 
@@ -34,15 +22,19 @@ static const char tail[] =
     ".SH EXIT STATUS\n"
     "0 done, 1 failed at run time (or a pass key missed), 2 usage, 3 bad model file, 4 out of memory, 130 interrupted\n"
     ".SH ENVIRONMENT\n"
-    ".TP\n.B NO_COLOR\nwhere it is set, stderr has no colour and no line of progress\n"
+    ".TP\n.B NO_COLOR\nwhere it is set, nothing has a colour\n"
+    ".TP\n.B XDG_CACHE_HOME\nhas the folder yalm of converted models (~/.cache)\n"
+    ".TP\n.B XDG_STATE_HOME\nhas the file yalm/history of what was typed in chats (~/.local/state)\n"
+    ".TP\n.B YALM_CONVERTER\nfolder of convert.py, where it is not beside the program or in ../share/yalm\n"
     ".TP\n.B CUDA_VISIBLE_DEVICES\nchooses among several GPUs\n"
     ".TP\n.B YALM_CUDA_LIBRARY\npath of libyalm\\-cuda.so, where it is not beside the program or in ../lib\n"
     ".TP\n.B YALM_NCCL_LIBRARY\nname of NCCL's library, by which several GPUs meet (libnccl.so.2)\n"
     ".SH EXAMPLES\n"
     ".nf\n"
-    "yalm model.bin \\-i \"Once upon a time\" \\-n 200 \\-\\-seed 1\n"
-    "yalm model.bin \\-m chat \\-\\-system \"Be brief.\"\n"
-    "yalm model.bin \\-m serve \\-\\-port 8080\n"
+    "yalm qwen.gguf\n"
+    "yalm qwen.gguf \\-m chat \\-i \"Why is the sky blue?\"\n"
+    "yalm qwen.gguf \\-i \"Once upon a time\" \\-n 200 \\-\\-seed 1\n"
+    "yalm qwen.gguf \\-m serve \\-\\-port 8080\n"
     ".fi\n";
 
 // As it stands: a hyphen can be copied, a backslash is one, and a line may begin with a dot.
@@ -79,8 +71,8 @@ static bool is_key(const struct option *option) // of --set
 static void put_names(FILE *page, const struct option *option)
 {
     fputs(".TP\n\\fB", page);
-    if (option->letter)
-        fprintf(page, "\\-%c, ", option->letter);
+    for (const char *letter = option->letters; *letter; letter++)
+        fprintf(page, "\\-%c, ", *letter);
     for (const char *name = option->names; *name;) {
         const size_t n = strcspn(name, ",");
         put(page, is_key(option) ? "" : "--");
@@ -174,7 +166,7 @@ char *options_man(void)
     fputs(".SH MODES\n", page);
     for (int mode = 0; mode < MODE_HELP; mode++) {
         fprintf(page, ".TP\n.B %s\n", mode_name((enum mode)mode));
-        put(page, about_modes[mode]);
+        put(page, mode_about((enum mode)mode));
         fputc('\n', page);
     }
     put_options(page);

@@ -22,10 +22,10 @@ enum option_kind {
 
 struct option {
     const char *group;    // heading in --help, of the first option that has it
-    char letter;          // 0: none
+    const char *letters;  // "": none; --help shows the first
     const char *names;    // long names, comma between; --help shows the first
     const char *argument; // in --help; NULL: takes none
-    const char *help;     // NULL: named with the others of its group, without a line of its own
+    const char *help;     // NULL: `manual` alone
     enum option_kind kind;
     unsigned modes;      // bit set of enum mode
     size_t offset;       // of the value in struct options
@@ -33,6 +33,15 @@ struct option {
     const char *choices; // comma between
     const char *manual;  // what the man page says after `help`; an option has one of them at least
 };
+
+// Of a mode below MODE_HELP: what it does.
+const char *mode_about(enum mode mode);
+// `text` is a mode's name, another program's word for it, or the beginning of one mode's name alone.
+yalm_status mode_read(const char *text, enum mode *mode, yalm_error *error);
+// Whether -m names a model, as it does for llama.cpp: the word has a dot or a slash, or is a file's name.
+bool mode_names_model(const char *text);
+// `yalm serve MODEL`, `yalm run MODEL TEXT`: argv[1] is a mode, and no file.
+bool mode_comes_first(int argc, char **argv, enum mode *mode);
 
 extern const struct option option_table[];
 extern const int n_options;

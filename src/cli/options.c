@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/option_table.h"
@@ -21,15 +22,6 @@ struct word {
     const char *value; // "" where there is none
     bool has_value, is_operand;
 };
-
-static const char *const mode_names[MODES] = {"completion", "chat",      "throughput", "perplexity", "passkey",
-                                              "serve",      "calibrate", "importance", "tokenize",   "info",
-                                              "verify",     "help",      "version",    "man"};
-
-const char *mode_name(enum mode mode)
-{
-    return mode_names[mode];
-}
 
 static bool has_name(const struct option *option, const char *name, size_t length)
 {
@@ -52,7 +44,8 @@ static int find_option(const struct word *word, int from)
 {
     for (int i = from; i < n_options; i++) {
         const struct option *option = &option_table[i];
-        if (word->letter ? option->letter == word->letter : !is_key(option) && has_name(option, word->name, word->name_length))
+        if (word->letter ? strchr(option->letters, word->letter) != NULL
+                         : !is_key(option) && has_name(option, word->name, word->name_length))
             return i;
     }
     return -1;
@@ -78,6 +71,8 @@ static yalm_status next_word(struct word *word, int argc, char **argv, int *at, 
             *operands_only = true;
             return YALM_OK;
         }
+    } else if (arg[2] && option_hint(arg)) { // of another program: it is no letter with a value
+        return cli_error(error, YALM_USAGE, "unknown option '%s' (%s)", arg, option_hint(arg));
     } else {
         word->letter = arg[1];
         word->length = 2;
@@ -98,34 +93,6 @@ static yalm_status next_word(struct word *word, int argc, char **argv, int *at, 
                              option_table[found].argument);
         word->value = argv[(*at)++];
     }
-    return YALM_OK;
-}
-
-// `text` is a mode's name or the beginning of one mode's name alone. "t" is throughput, as "c" is completion: tokenize, which
-// has an option of its own, begins with "to", calibrate with "ca" and importance with "im".
-static yalm_status read_mode(const char *text, enum mode *mode, yalm_error *error)
-{
-    int found = -1;
-    char candidates[128] = "";
-    size_t length = 0;
-    for (int i = 0; i < MODE_HELP; i++) {
-        if (strncmp(mode_names[i], text, strlen(text)) != 0 || *text == 0 || (i == MODE_TOKENIZE && strcmp(text, "t") == 0) ||
-            ((i == MODE_CALIBRATE || i == MODE_CHAT) && strcmp(text, "c") == 0) ||
-            (i == MODE_IMPORTANCE && strcmp(text, "i") == 0))
-            continue;
-        length +=
-            (size_t)snprintf(candidates + length, sizeof candidates - length, "%s%s", found >= 0 ? " or " : "", mode_names[i]);
-        found = found < 0 ? i : MODES;
-    }
-    if (found < 0)
-        return cli_error(error, YALM_USAGE,
-                         "unknown mode '%s': expected completion, chat, throughput, perplexity, passkey, serve, calibrate, "
-                         "importance, tokenize, info or verify "
-                         "(the model file needs no option: yalm MODEL …)",
-                         text);
-    if (found == MODES)
-        return cli_error(error, YALM_USAGE, "mode '%s' is ambiguous: %s", text, candidates);
-    *mode = (enum mode)found;
     return YALM_OK;
 }
 
@@ -271,6 +238,20 @@ static yalm_status read_text(const struct word *word, struct text_list *list, ya
     return YALM_OK;
 }
 
+static yalm_status set_operand(struct options *options, const char *text, yalm_error *error)
+{
+    if (strcmp(text, "-") == 0 && options->file == NULL)
+        options->file = text;
+    else if (options->model == NULL && strcmp(text, "-") != 0)
+        options->model = text;
+    else if (options->runs && options->prompt == NULL)
+        options->prompt = text;
+    else
+        return cli_error(error, YALM_USAGE, "'%s' is one argument too many (the model is '%s'; text comes after -i)", text,
+                         options->model ? options->model : "not given");
+    return YALM_OK;
+}
+
 static yalm_status set_value(struct options *options, const struct option *option, const struct word *word, yalm_error *error);
 
 // What is no key of the table is the session's to judge.
@@ -283,7 +264,7 @@ static yalm_status read_setting(struct options *options, const struct word *word
             continue;
         if (!(option->modes >> options->mode & 1))
             return cli_error(error, YALM_USAGE, "setting '%s' does not belong to mode %s", word->value,
-                             mode_names[options->mode]);
+                             mode_name(options->mode));
         const struct word setting = {.shown = word->value, .length = (int)length, .value = word->value + length + 1};
         options->given[i] = true;
         return set_value(options, option, &setting, error);
@@ -330,34 +311,51 @@ static yalm_status set_value(struct options *options, const struct option *optio
         return read_setting(options, word, error);
     case OPTION_BIAS:
         return read_bias(word, &options->sampling, error);
-    case OPTION_MODE:
     case OPTION_NAMED:
+        return mode_names_model(word->value) ? set_operand(options, word->value, error) : YALM_OK;
+    case OPTION_MODE:
         break; // the first reading saw to it
     }
     return YALM_OK;
 }
 
-// First reading: the mode. --help and --version end it.
+static bool is_input(const struct option *option)
+{
+    return option->offset == offsetof(struct options, prompt) || option->offset == offsetof(struct options, file) ||
+           option->offset == offsetof(struct options, tokens);
+}
+
+// First reading: the mode. --help, --version and --set help end it. Where none is named and no text is given, a user at a
+// terminal wants to talk.
 static yalm_status find_mode(int argc, char **argv, struct options *options, yalm_error *error)
 {
-    bool operands_only = false;
-    for (int at = 1; at < argc;) {
+    bool operands_only = false, named = mode_comes_first(argc, argv, &options->mode), fed = false;
+    for (int at = named ? 2 : 1; at < argc;) {
         struct word word;
         yalm_status status = next_word(&word, argc, argv, &at, &operands_only, error);
         if (status != YALM_OK)
             return status;
+        fed |= word.is_operand && strcmp(word.shown, "-") == 0;
         if (word.is_operand || (word.letter == 0 && word.name_length == 0))
             continue;
         const struct option *option = &option_table[find_option(&word, 0)];
-        if (option->kind == OPTION_MODE)
+        fed |= is_input(option);
+        if (option->kind == OPTION_MODE) {
             options->mode = (enum mode)option->min;
-        else if (option->kind == OPTION_NAMED)
-            status = read_mode(word.value, &options->mode, error);
-        else if (has_name(option, "detokenize", strlen("detokenize")))
+        } else if (option->kind == OPTION_SET && strcmp(word.value, "help") == 0) {
+            options->mode = MODE_KEYS;
+        } else if (option->kind == OPTION_NAMED && !mode_names_model(word.value)) {
+            status = mode_read(word.value, &options->mode, error);
+            named = true;
+        } else if (has_name(option, "detokenize", strlen("detokenize"))) {
             options->mode = MODE_TOKENIZE;
+            named = true;
+        }
         if (status != YALM_OK || options->mode >= MODE_HELP)
             return status;
     }
+    if (!named && !fed && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
+        options->mode = MODE_CHAT;
     return YALM_OK;
 }
 
@@ -370,22 +368,11 @@ static yalm_status wrong_mode(const struct options *options, const struct word *
         set |= option_table[i].modes;
     for (int mode = 0; mode < MODE_HELP; mode++)
         if (set >> mode & 1)
-            length += (size_t)snprintf(modes + length, sizeof modes - length, "%s%s", *modes ? ", " : "", mode_names[mode]);
+            length +=
+                (size_t)snprintf(modes + length, sizeof modes - length, "%s%s", *modes ? ", " : "", mode_name((enum mode)mode));
     const char *hint = option_hint(word->shown);
     return cli_error(error, YALM_USAGE, "option '%.*s' does not belong to mode %s (only to %s)%s%s", word->length, word->shown,
-                     mode_names[options->mode], modes, hint ? "; " : "", hint ? hint : "");
-}
-
-static yalm_status set_operand(struct options *options, const char *text, yalm_error *error)
-{
-    if (strcmp(text, "-") == 0 && options->file == NULL)
-        options->file = text;
-    else if (options->model == NULL && strcmp(text, "-") != 0)
-        options->model = text;
-    else
-        return cli_error(error, YALM_USAGE, "'%s' is one argument too many (the model is '%s'; text comes after -i)", text,
-                         options->model ? options->model : "not given");
-    return YALM_OK;
+                     mode_name(options->mode), modes, hint ? "; " : "", hint ? hint : "");
 }
 
 // What no option can say alone.
@@ -394,17 +381,23 @@ static yalm_status check_together(struct options *options, yalm_error *error)
     if (options->mode >= MODE_HELP)
         return YALM_OK;
     if (options->model == NULL)
-        return cli_error(error, YALM_USAGE, "no model file: yalm MODEL [options] (yalm --help shows examples)");
+        return cli_error(error, YALM_USAGE, "no model: yalm MODEL [options] (yalm --help shows examples)");
+    const char *hint = option_hint(options->model);
+    if (hint && access(options->model, F_OK) != 0)
+        return cli_error(error, YALM_USAGE, "'%s' is no file (%s)", options->model, hint);
     if ((options->prompt != NULL) + (options->file != NULL) + (options->tokens != NULL) > 1)
         return cli_error(error, YALM_USAGE, "input comes from one place: -i TEXT, -f FILE or --tokens FILE");
-    const bool needs_input = options->mode == MODE_COMPLETION || options->mode == MODE_PERPLEXITY ||
-                             options->mode == MODE_CALIBRATE || options->mode == MODE_IMPORTANCE ||
-                             options->mode == MODE_TOKENIZE;
-    if (needs_input && !options->prompt && !options->file && !options->tokens)
-        return cli_error(error, YALM_USAGE, "mode %s needs input: -i TEXT, -f FILE or --tokens FILE (FILE may be -)",
-                         mode_names[options->mode]);
-    if (options->file && !needs_input)
-        return cli_error(error, YALM_USAGE, "mode %s reads no text", mode_names[options->mode]);
+    const bool reads_text = options->mode == MODE_COMPLETION || options->mode == MODE_PERPLEXITY ||
+                            options->mode == MODE_CALIBRATE || options->mode == MODE_IMPORTANCE ||
+                            options->mode == MODE_TOKENIZE;
+    if (reads_text && !options->prompt && !options->file && !options->tokens && !isatty(STDIN_FILENO)) {
+        options->file = "-";
+        options->piped = true;
+    }
+    if (reads_text && !options->prompt && !options->file && !options->tokens)
+        return needs_input(options, error);
+    if (options->file && !reads_text && options->mode != MODE_CHAT)
+        return cli_error(error, YALM_USAGE, "mode %s reads no text", mode_name(options->mode));
     if (options->prompt && strcmp(options->prompt, "-") == 0) {
         options->prompt = NULL;
         options->file = "-";
@@ -427,9 +420,12 @@ static yalm_status check_together(struct options *options, yalm_error *error)
 
 static yalm_status read_values(int argc, char **argv, struct options *options, yalm_error *error)
 {
+    enum mode mode;
     bool operands_only = false;
     yalm_status status = YALM_OK;
-    for (int at = 1; at < argc && status == YALM_OK;) {
+    const bool named = mode_comes_first(argc, argv, &mode);
+    options->runs = named && strcmp(argv[1], "run") == 0;
+    for (int at = named ? 2 : 1; at < argc && status == YALM_OK;) {
         struct word word;
         next_word(&word, argc, argv, &at, &operands_only, error); // succeeded in the first reading
         if (word.is_operand) {
@@ -452,6 +448,12 @@ static yalm_status read_values(int argc, char **argv, struct options *options, y
 yalm_status options_parse(int argc, char **argv, struct options *options, yalm_error *error)
 {
     options_defaults(options);
+    if (argc > 1 && strcmp(argv[1], "cache") == 0) {
+        options->mode = MODE_CACHE;
+        options->words = (const char *const *)argv + 2;
+        options->n_words = argc - 2;
+        return YALM_OK;
+    }
     yalm_status status = find_mode(argc, argv, options, error);
     if (status == YALM_OK && options->mode < MODE_HELP)
         status = read_values(argc, argv, options, error);
@@ -472,6 +474,9 @@ void options_free(struct options *options)
     free((void *)options->stops.texts);
     free((void *)options->settings.texts);
     free((void *)options->variables.texts);
+    free(options->converted);
+    free(options->converted_draft);
+    options->converted = options->converted_draft = NULL;
     options->sampling.biases = NULL;
     options->sampling.n_biases = 0;
     options->stops = options->settings = options->variables = (struct text_list){0};

@@ -16,6 +16,8 @@ enum mode {
     MODE_INFO,
     MODE_VERIFY,
     MODE_HELP, // from here on: prints a text, and needs no model
+    MODE_KEYS,
+    MODE_CACHE,
     MODE_VERSION,
     MODE_MAN,
     MODES
@@ -42,9 +44,14 @@ struct options {
     enum mode mode;
     bool given[MAX_OPTIONS]; // the table's i-th option was on the command line
 
-    const char *model;
+    const char *model, *dtype;         // dtype: that a model is converted to; NULL: as stored
+    char *converted, *converted_draft; // what stands for the model, and for --speculate; owned
+    const char *const *words;          // (n_words): of yalm cache, what follows; argv's
+    int n_words;
     const char *prompt, *file, *tokens; // where input comes from: at most one of them is set; "-" is stdin
     bool special, truncate_prompt, escapes;
+    bool runs;  // `yalm run MODEL TEXT`: a second operand is the text
+    bool piped; // the input is what stdin has, though nobody said so
     int no_bos; // 1: none comes before the text
 
     int n_predict; // -1: endless, -2: until the context is full
@@ -99,6 +106,10 @@ struct options {
 yalm_status options_parse(int argc, char **argv, struct options *options, yalm_error *error);
 void options_free(struct options *options);
 
+// Has options->model and a draft of --speculate name files that can be opened: a GGUF file or a directory is converted into the
+// cache, unless it is there.
+yalm_status resolve_models(struct options *options, yalm_error *error);
+
 // True where the user gave the option with this long name.
 bool options_given(const struct options *options, const char *name);
 
@@ -106,6 +117,9 @@ const char *mode_name(enum mode mode);
 
 // The text of --help, a string that the caller frees; NULL where memory ran out.
 char *options_help(void);
+
+// The list that --set help prints; likewise.
+char *options_keys(void);
 
 // The man page, in the language of man(7); likewise.
 char *options_man(void);

@@ -14,6 +14,15 @@ from harness import HANG, convert_directory
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_folders(tmp_path_factory):
+    """The user's cache and history stay as they are."""
+    folder = tmp_path_factory.mktemp("home")
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
+        os.environ[name] = str(folder / name)
+    os.environ["YALM_CONVERTER"] = str(ROOT / "tools")  # the program of build/asan has none beside it
+
+
 class Program:
     """The program, with a model that is put in front of the arguments."""
 

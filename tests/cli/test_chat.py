@@ -217,7 +217,7 @@ def test_a_sliding_window_is_read_again(windowed):
 
 
 def test_options_that_are_no_business_of_chat(chatty):
-    assert "does not belong to mode chat" in chatty.fails(2, "-m", "chat", "-i", "Hi")
+    assert "does not belong to mode chat" in chatty.fails(2, "-m", "chat", "--no-echo")
     assert "does not belong to mode completion" in chatty.fails(2, "-i", "Hi", "--system", "x")
     assert "option '--temp'" in chatty.fails(2, "-m", "chat", "--temp", "-3")
 

@@ -10,26 +10,76 @@ import pytest
 from harness import HANG, ROOT, convert_directory
 
 HINTS = [
-    (["-i", "x", "-ngl", "99"], "option '-n': expected an integer from -2 to 1073741823, found 'gl'; -d cuda runs all"),
-    (["-i", "x", "--n-gpu-layers=99"], "unknown option '--n-gpu-layers' (-d cuda runs all of the model on a GPU)"),
-    (["-i", "x", "-c", "99"], "unknown option '-c' (the context is -T N, or --ctx N)"),
-    (["-p", "Once"], "option '-p' does not belong to mode completion (only to throughput); text comes after -i"),
-    (["-i", "x", "-ctk", "q8_0"], "unknown option '-c' (the cache's type is --kv)"),
-    (["-i", "x", "-x"], "unknown option '-x' (yalm --help lists them; rarer ones are keys of --set KEY=VALUE)"),
+    (["-i", "x", "-ngl", "99"], "unknown option '-ngl' (-d cuda has all layers on a GPU, -d cpu none)"),
+    (
+        ["-i", "x", "--n-gpu-layers=99"],
+        "unknown option '--n-gpu-layers' (-d cuda has all layers on a GPU, -d cpu none)",
+    ),
+    (["-i", "x", "-ctk", "q8_0"], "unknown option '-ctk' (the cache's type is --kv, of keys and values both)"),
+    (["-i", "x", "-fa"], "unknown option '-fa' (leave it out: there is nothing to choose)"),
+    (["-i", "x", "-fa", "on"], "unknown option '-fa' (leave it out"),
+    (["-hf", "x/y"], "unknown option '-hf' (yalm downloads nothing: fetch the file, then yalm FILE)"),
+    (["-sys", "Be brief."], "unknown option '-sys' (--system TEXT)"),
+    (["-cnv"], "unknown option '-cnv' (-m chat talks; -m chat -i TEXT answers once)"),
+    (["-st"], "unknown option '-st' (-m chat talks"),
+    (
+        ["-i", "x", "-t", "0"],
+        "option '-t': expected an integer from 1 to 4096, found '0'; -t is for threads; the temperature",
+    ),
+    (["-i", "x", "-t", "0.7"], "found '0.7'; -t is for threads; the temperature is --temp X"),
+    (["-i", "x", "--jinja"], "unknown option '--jinja' (leave it out"),
+    (["-m", "serve", "--api-key", "x"], "unknown option '--api-key' (--api-key-file FILE"),
+    (["-m", "serve", "--tokens", "x"], "option '--tokens' does not belong to mode serve"),
+    (["-i", "x", "-x"], "unknown option '-x' (yalm --help lists them; --set help lists rarer ones)"),
 ]
 
 
-@pytest.mark.parametrize("args, message", HINTS, ids=lambda value: value[-2] if isinstance(value, list) else "")
+@pytest.mark.parametrize("args, message", HINTS, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_hints_for_other_programs_habits(program, args, message):
     assert message in program.fails(2, *args)
 
 
-def test_a_directory_is_to_be_converted(bare, tmp_path):
-    done = bare(tmp_path, "-i", "x")
-    assert done.returncode == 1
-    assert done.stderr.decode() == (
-        f"yalm: {tmp_path}: a directory; make a model file of it first: tools/convert.py {tmp_path} model.bin\n"
-    )
+WORDS = {
+    "list": "'list' is no file (yalm cache lists the models that were converted)",
+    "pull": "'pull' is no file (yalm downloads nothing: fetch the file, then yalm FILE)",
+    "rm": "'rm' is no file (yalm cache clear ID removes a model that was converted)",
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_words_of_another_program(bare, word, tmp_path):
+    done = bare(word, "-i", "x", cwd=tmp_path)
+    assert (done.returncode, done.stderr.decode()) == (2, f"yalm: {WORDS[word]}\n")
+
+
+def test_options_that_mean_what_they_mean_elsewhere(bare, program, fable):
+    """The model after -m, the text after -p, the context after -c, threads after -t."""
+    fixed = ("-n", "9", "--temp", "0", "-q")
+    whole = program.ok("-i", "The fox", "-T", "64", "--threads", "1", *fixed)
+    done = bare("-m", fable, "-p", "The fox", "-c", "64", "-t", "1", *fixed)
+    assert (done.returncode, done.stdout) == (0, whole), done.stderr
+    assert bare("--model", fable, "-pThe fox", *fixed).stdout == whole
+    assert bare("complete", fable, "-p", "The fox", *fixed).stdout == whole
+    assert b"a model's file" in bare("-m", "speak", "-m", fable).stderr
+    words = bare("-m", fable, "-m", "info").stdout
+    assert words == program.ok("-m", "info") == bare("show", fable).stdout
+    assert b"one argument too many" in bare("-m", fable, fable, "-p", "x").stderr
+
+
+def test_modes_as_words(bare, chatty):
+    fixed = ("-n", "9", "--temp", "0", "-q")
+    asked = chatty.ok("-m", "chat", *fixed, stdin=b"The king\n")
+    assert bare("run", chatty.model, "The king", *fixed).stdout == asked
+    assert bare("chat", chatty.model, "-i", "The king", *fixed).stdout == asked
+    assert b"one argument too many" in bare("run", chatty.model, "The", "king").stderr
+    assert b"no model" in bare("serve").stderr
+
+
+def test_what_is_piped_is_read(program):
+    fixed = ("-n", "9", "--temp", "0", "-q")
+    assert program.ok(*fixed, stdin=b"The fox") == program.ok("-i", "The fox", *fixed)
+    assert program.ok("-m", "tokenize", stdin=b"The fox") == program.ok("-m", "tokenize", "-i", "The fox")
+    assert "mode completion needs input: -i TEXT" in program.fails(2, stdin=b"")
 
 
 def test_a_context_beyond_the_trained_one_is_warned_of(program):

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from harness import ROOT
 
 USAGE = [
     (["-i", "x", "--tempp", "1"], "unknown option '--tempp'"),
@@ -55,7 +56,7 @@ USAGE = [
         ["-m", "throughput", "-p", "9", "-n", "0", "--depth", "9", "-T", "10"],
         "needs a context of 18, and --ctx says 10",
     ),
-    (["-i", "x", "-p", "3"], "option '-p' does not belong to mode completion (only to throughput)"),
+    (["-i", "x", "--depth", "3"], "option '--depth' does not belong to mode completion (only to throughput)"),
     (["-i", "x", "--set", "perplexity.stride=3"], "setting 'perplexity.stride=3' does not belong to mode completion"),
     (["-i", "x", "--pieces"], "option '--pieces' does not belong to mode completion (only to tokenize)"),
     (["-m", "chat", "--template-set", "enable_thinking"], "expected NAME=VALUE, found 'enable_thinking'"),
@@ -76,7 +77,7 @@ USAGE = [
     (["-i", "x", "--presence-penalty=1"], "unknown option '--presence-penalty' (--set sampling.presence_penalty=X)"),
     (["-i", "x", "--topk", "9"], "unknown option '--topk' (did you mean --top-k? yalm --help lists them)"),
     (["-m", "tokenize", "-i", "x", "--set", "sparq.k=8"], "setting 'sparq.k=8': mode tokenize has none of that name"),
-    (["-i", "x", "--nothing"], "unknown option '--nothing' (yalm --help lists them; rarer ones are keys of --set"),
+    (["-i", "x", "--nothing"], "unknown option '--nothing' (yalm --help lists them; --set help lists rarer ones)"),
     (["--info"], "unknown option '--info' (these are modes: -m info"),
     (["-i", "x", "--set", "machine.pin=1"], "option 'machine.pin': expected one of off,on, found '1'"),
     (["-m", "info", "-i", "x"], "option '-i' does not belong to mode info"),
@@ -105,14 +106,19 @@ def test_usage_errors(program, args, message):
 
 def test_no_arguments(bare):
     done = bare()
-    assert done.returncode == 2 and b"no model file" in done.stderr and done.stdout == b""
+    assert done.returncode == 2 and b"no model: yalm MODEL" in done.stderr and done.stdout == b""
 
 
-def test_help_fits_a_screen(bare):
+def test_help_describes_every_option(bare):
     done = bare("--help")
-    lines = done.stdout.decode().splitlines()
+    text = done.stdout.decode()
     assert done.returncode == 0 and done.stderr == b""
-    assert len(lines) <= 48 and max(map(len, lines)) <= 80
+    assert max(map(len, text.splitlines())) <= 80
+    source = (ROOT / "src/cli/option_table.c").read_text(encoding="utf-8")
+    rows = re.findall(r'^    \{"\w+", "\w*", "([^",]+)', source, flags=re.M)
+    assert len(rows) > 45
+    for name in rows:
+        assert re.search(rf"^  (-\w, )?--{name}\b[^\n]*(  |\n {{31}})\S", text, flags=re.M), name
     assert bare("-h").stdout == done.stdout
     assert bare("nothing.bin", "-n", "5", "--help").stdout == done.stdout
 
@@ -129,8 +135,20 @@ def test_help_names_what_the_parser_takes(bare, program, tmp_path, monkeypatch):
 
 def test_help_shows_the_defaults(bare):
     text = bare("--help").stdout.decode()
-    for shown in ("(256)", "(0.8)", "--top-k N (40)", "--top-p X (0.95)", "--min-p X (0.05)", "(512)", "(128)"):
+    for shown in ("(256)", "(0.8)", "(40)", "(0.95)", "(0.05)", "(512)", "(128)"):
         assert shown in text
+
+
+def test_set_help_lists_the_keys(bare, program):
+    done = bare("--set", "help")
+    assert done.returncode == 0 and program.ok("-m", "serve", "--set", "help") == done.stdout
+    text = done.stdout.decode()
+    for source, pattern in (
+        ("src/cli/option_table.c", r'"([a-z]+\.\w+)"'),
+        ("src/engine/settings.c", r'^    \{"([a-z_.]+)", AT'),
+    ):
+        keys = re.findall(pattern, (ROOT / source).read_text(encoding="utf-8"), flags=re.M)
+        assert len(keys) > 10 and [key for key in keys if key not in text] == []
 
 
 def test_version(bare):

@@ -19,15 +19,15 @@ def without_speed(done):
 @pytest.mark.parametrize(
     "args",
     [
-        ("-t", "0", "-n", 200),
+        ("--temp", "0", "-n", 200),
         ("--seed", 3, "-n", 150),
         ("--seed", 3, "-n", 150, "--repeat-penalty", 1.2, "--top-k", 0),
-        ("-t", "0", "-n", 200, "-r", "fox was", "--set", "text.ignore_eos=on"),
-        ("-t", "0", "-n", 60, "-T", 64, "--set", "text.ignore_eos=on"),
-        ("-t", "0", "-n", -2, "-T", 90, "--set", "text.ignore_eos=on"),
-        ("-t", "0", "-n", 150, "-T", 64, "--set", "text.ignore_eos=on", "--kv", "int8"),
-        ("-t", "0", "-n", 80, "--attention", "sparq", "--set", "sparq.from=1"),
-        ("-t", "0", "-n", 80, "--set", "machine.pin=on", "--threads", 2),
+        ("--temp", "0", "-n", 200, "-r", "fox was", "--set", "text.ignore_eos=on"),
+        ("--temp", "0", "-n", 60, "-T", 64, "--set", "text.ignore_eos=on"),
+        ("--temp", "0", "-n", -2, "-T", 90, "--set", "text.ignore_eos=on"),
+        ("--temp", "0", "-n", 150, "-T", 64, "--set", "text.ignore_eos=on", "--kv", "int8"),
+        ("--temp", "0", "-n", 80, "--attention", "sparq", "--set", "sparq.from=1"),
+        ("--temp", "0", "-n", 80, "--set", "machine.pin=on", "--threads", 2),
     ],
     ids=lambda args: " ".join(map(str, args)),
 )
@@ -45,7 +45,7 @@ def test_a_grammar_is_followed_as_ever(program, tmp_path):
 
 
 def test_a_model_drafts_for_itself(program):
-    args = ("-i", PROMPT, "-n", 100, "-t", "0", "--set", "text.ignore_eos=on")
+    args = ("-i", PROMPT, "-n", 100, "--temp", "0", "--set", "text.ignore_eos=on")
     drafted = program(*args, "--speculate", f"draft={program.model}")
     assert without_speed(drafted) == without_speed(program(*args, "--speculate", "off"))
     assert re.search(rb"speculation: \d+ of \d+ guessed tokens came; 99 tokens took \d+ evaluations", drafted.stderr)
@@ -53,7 +53,7 @@ def test_a_model_drafts_for_itself(program):
 
 def test_a_draft_of_other_types_has_its_own_activations(program, tmp_path):
     small = convert_directory(ROOT / "models/fable-4m", tmp_path / "small.bin", "--dtype", "q8")
-    args = ("-i", PROMPT, "-n", 60, "-t", "0", "--set", "text.ignore_eos=on", "--activations", "fp32")
+    args = ("-i", PROMPT, "-n", 60, "--temp", "0", "--set", "text.ignore_eos=on", "--activations", "fp32")
     drafted = program(*args, "--speculate", f"draft={small}")
     assert drafted.returncode == 0, drafted.stderr
     assert without_speed(drafted) == without_speed(program(*args, "--speculate", "off"))
@@ -70,7 +70,7 @@ def test_rows_beyond_the_vocabulary_do_not_count(program, tmp_path):
     embedding[2] += bytes(64 * 256 * 2)
     hf.write_tensors(source / "model.safetensors", tensors)
     padded = convert_directory(source, tmp_path / "padded.bin")
-    args = ("-i", PROMPT, "-n", 60, "-t", "0", "--set", "text.ignore_eos=on")
+    args = ("-i", PROMPT, "-n", 60, "--temp", "0", "--set", "text.ignore_eos=on")
     drafted = program(*args, "--speculate", f"draft={padded}")
     assert drafted.returncode == 0, drafted.stderr
     assert without_speed(drafted) == without_speed(program(*args, "--speculate", "off"))

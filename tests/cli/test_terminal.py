@@ -21,7 +21,7 @@ def test_missing_files(program, bare, tmp_path):
     done = bare(tmp_path / "missing.bin", "-i", "x")
     assert done.returncode == 1 and b"missing.bin" in done.stderr and done.stdout == b""
     done = bare(tmp_path, "-i", "x")
-    assert done.returncode == 1 and str(tmp_path).encode() in done.stderr and done.stdout == b""
+    assert done.returncode == 3 and str(tmp_path).encode() in done.stderr and done.stdout == b""
 
 
 def test_a_file_that_is_no_model(bare, tmp_path):

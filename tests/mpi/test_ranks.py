@@ -129,7 +129,7 @@ def test_hybrid_attention(hosts, model_of, ids, folder):
 
 
 def test_greedy_text(hosts, fable):
-    words = ("./yalm", fable, "-i", "Once upon a time", "-t", 0, "-n", 60, "-q")
+    words = ("./yalm", fable, "-i", "Once upon a time", "--temp", 0, "-n", 60, "-q")
     alone = subprocess.run([*map(str, words)], cwd=ROOT, check=True, capture_output=True)
     code, out, err = run(hosts, 2, *words)
     assert (code, out.strip()) == (0, alone.stdout.strip()), err  # mpirun gives rank 0 a terminal, where lines end
@@ -157,7 +157,7 @@ def test_served(hosts, fable):
         client = [*hosts.inside(1), sys.executable, "-c", ask]
         answer = json.loads(subprocess.run(client, check=True, capture_output=True, timeout=HANG).stdout)
         alone = subprocess.run(
-            ["./yalm", str(fable), "-i", "Once upon a time", "-t", "0", "-n", "12", "-q", "--no-echo"],
+            ["./yalm", str(fable), "-i", "Once upon a time", "--temp", "0", "-n", "12", "-q", "--no-echo"],
             cwd=ROOT,
             check=True,
             capture_output=True,
@@ -226,7 +226,7 @@ emulated = pytest.mark.skipif(not EMULATED.exists(), reason="`make VARIANT=emula
 
 @emulated
 def test_greedy_text_of_gpus(hosts, fable):
-    words = (fable, "-d", "cuda", "-i", "Once upon a time", "-t", 0, "-n", 8)
+    words = (fable, "-d", "cuda", "-i", "Once upon a time", "--temp", 0, "-n", 8)
     alone = subprocess.run([*map(str, (EMULATED, *words))], cwd=ROOT, check=True, capture_output=True)
     code, out, err = run(hosts, 2, *GPUS, *words)
     assert (code, out.strip()) == (0, alone.stdout.strip()), err
@@ -257,7 +257,7 @@ def test_logits_of_gpus(hosts, model_of, ids, folder, attention):
 @thorough
 @pytest.mark.parametrize("rank", [0, 1])
 def test_rank_with_a_gpu_that_hangs(hosts, fable, rank):
-    words = ("-d", "cuda", "-i", "Once", "-t", 0, "-n", 10000, "-T", 20000, "--set", "text.ignore_eos=on")
+    words = ("-d", "cuda", "-i", "Once", "--temp", 0, "-n", 10000, "-T", 20000, "--set", "text.ignore_eos=on")
     started = start(hosts, 2, *GPUS, fable, *words)
     try:
         ranks = wait_for_ranks(fable, 2)
@@ -315,7 +315,7 @@ def end(started):
 def long_run(hosts, fable):
     """Three seconds of work at least, on two ranks, that has begun."""
     started = start(
-        hosts, 2, "./yalm", fable, "-i", "Once", "-t", 0, "-n", 100000, "-T", 200000, "--set", "text.ignore_eos=on"
+        hosts, 2, "./yalm", fable, "-i", "Once", "--temp", 0, "-n", 100000, "-T", 200000, "--set", "text.ignore_eos=on"
     )
     try:
         ranks = wait_for_ranks(fable, 2)

@@ -1,0 +1,337 @@
+// See cache.h. Which file is whose: by each source file's size, time of change and samples, and by the converter's whole text.
+#include "cli/cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+// Of a file of weights: its beginning, and pieces at even distances. A changed file has another time of change; one that was
+// copied with its time has other weights, of which some pieces tell.
+enum { SAMPLES = 256, SAMPLE = 4096, BEGINNING = 1 << 20 };
+static const char magic[8] = {'Y', 'A', 'L', 'M', '\r', '\n', 0x1a, '\n'}; // docs/format.md
+
+// ---------------------------------------------------------------- what names a file
+
+static void add_text(XXH3_state_t *state, const char *text)
+{
+    XXH3_64bits_update(state, text, strlen(text) + 1);
+}
+
+static void add_bytes(XXH3_state_t *state, int file, int64_t at, size_t length)
+{
+    char bytes[1 << 16];
+    for (ssize_t n; length > 0; length -= (size_t)n, at += n) {
+        n = pread(file, bytes, length < sizeof bytes ? length : sizeof bytes, at);
+        if (n <= 0)
+            return; // the converter will say what is wrong
+        XXH3_64bits_update(state, bytes, (size_t)n);
+    }
+}
+
+// `sampled`: size, time and samples; else all bytes, and nothing else. A file that is missing adds nothing.
+static void add_file(XXH3_state_t *state, const char *path, bool sampled)
+{
+    struct stat facts;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file >= 0 && fstat(file, &facts) == 0 && S_ISREG(facts.st_mode)) {
+        if (sampled) {
+            const int64_t key[3] = {facts.st_size, facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec};
+            XXH3_64bits_update(state, key, sizeof key);
+        }
+        add_bytes(state, file, 0, sampled ? BEGINNING : (size_t)facts.st_size);
+        for (int i = 1; sampled && i <= SAMPLES && facts.st_size > BEGINNING; i++)
+            add_bytes(state, file, (facts.st_size - SAMPLE) / SAMPLES * i, SAMPLE);
+    }
+    if (file >= 0)
+        close(file);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+static int is_of_model(const struct dirent *entry)
+{
+    static const char *const ends[] = {".json", ".safetensors", ".model", ".jinja"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(entry->d_name, ends[i]))
+            return 1;
+    return 0;
+}
+
+static int is_of_converter(const struct dirent *entry)
+{
+    return ends_with(entry->d_name, ".py") || ends_with(entry->d_name, ".txt");
+}
+
+static void add_folder(XXH3_state_t *state, const char *folder, int (*chosen)(const struct dirent *), bool sampled)
+{
+    char path[PATH_MAX + NAME_MAX + 2];
+    struct dirent **entries;
+    const int n = scandir(folder, &entries, chosen, alphasort);
+    for (int i = 0; i < n; i++) {
+        add_text(state, entries[i]->d_name);
+        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        add_file(state, path, sampled);
+        free(entries[i]);
+    }
+    if (n >= 0)
+        free(entries);
+}
+
+// A GGUF file may be the first of several: NAME-00001-of-00003.gguf. Its name does not count: it may be moved.
+static void add_gguf(XXH3_state_t *state, const char *path)
+{
+    const int tail = (int)strlen("-00001-of-00003.gguf"), start = (int)strlen(path) - tail;
+    char part[PATH_MAX];
+    int first, n = 0, end = 0;
+    if (start > 0 && sscanf(path + start, "-%5d-of-%5d.gguf%n", &first, &n, &end) == 2 && end == tail) {
+        for (int i = 1; i <= n && snprintf(part, sizeof part, "%.*s-%05d-of-%05d.gguf", start, path, i, n) > 0; i++)
+            add_file(state, part, true);
+    } else {
+        add_file(state, path, true);
+    }
+}
+
+static yalm_status find_folder(char *folder, size_t room, yalm_error *error)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (cache && *cache == '/') // a relative one is to be ignored, says the standard
+        n = snprintf(folder, room, "%s/yalm", cache);
+    else if (home && *home == '/')
+        n = snprintf(folder, room, "%s/.cache/yalm", home);
+    if (n < 0 || (size_t)n >= room)
+        return cli_error(error, YALM_FAILED,
+                         "no place for converted models: neither XDG_CACHE_HOME nor HOME names a directory; set one of them");
+    return YALM_OK;
+}
+
+yalm_status cache_find(struct cache_entry *entry, const char *source, const char *converter, const char *how, yalm_error *error)
+{
+    char folder[PATH_MAX + 32];
+    struct stat facts;
+    const yalm_status status = find_folder(entry->folder, sizeof entry->folder, error);
+    if (status != YALM_OK)
+        return status;
+    XXH3_state_t *state = XXH3_createState();
+    if (state == NULL)
+        return cli_no_memory(error);
+    XXH3_64bits_reset(state);
+    if (stat(source, &facts) == 0 && S_ISDIR(facts.st_mode)) {
+        add_folder(state, source, is_of_model, true);
+        snprintf(folder, sizeof folder, "%s/additional_chat_templates", source);
+        add_folder(state, folder, is_of_model, true);
+    } else {
+        add_gguf(state, source);
+    }
+    add_folder(state, converter, is_of_converter, false);
+    snprintf(folder, sizeof folder, "%s/yalm_convert", converter);
+    add_folder(state, folder, is_of_converter, false);
+    add_text(state, how);
+    snprintf(entry->id, sizeof entry->id, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
+    XXH3_freeState(state);
+    snprintf(entry->file, sizeof entry->file, "%s/%s.bin", entry->folder, entry->id);
+    return YALM_OK;
+}
+
+// ---------------------------------------------------------------- the folder
+
+bool cache_holds(const struct cache_entry *entry)
+{
+    struct {
+        char magic[8];
+        uint32_t version, header_size;
+        uint64_t length;
+    } head;
+    struct stat facts;
+    const int file = open(entry->file, O_RDONLY | O_CLOEXEC);
+    const bool whole = file >= 0 && fstat(file, &facts) == 0 && read(file, &head, sizeof head) == (ssize_t)sizeof head &&
+                       memcmp(head.magic, magic, sizeof magic) == 0 && head.length == (uint64_t)facts.st_size;
+    if (whole)
+        futimens(file, (struct timespec[2]){{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}}); // of use: a cache may not be ours
+    if (file >= 0)
+        close(file);
+    return whole;
+}
+
+static yalm_status no_folder(const char *folder, yalm_error *error)
+{
+    return cli_error(error, YALM_FAILED,
+                     "%s: %s: converted models cannot be kept there; name another place: XDG_CACHE_HOME=DIRECTORY yalm …",
+                     folder, strerror(errno));
+}
+
+static yalm_status make_folder(const char *folder, yalm_error *error)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", folder);
+    for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash)
+            *slash = 0;
+        if (mkdir(path, 0700) != 0 && errno != EEXIST)
+            return no_folder(path, error);
+        if (slash == NULL)
+            return YALM_OK;
+        *slash = '/';
+    }
+}
+
+// What a converter that was killed has left under its own name. Only who has the lock may call it.
+static void sweep(const struct cache_entry *entry)
+{
+    char path[PATH_MAX + NAME_MAX + 2];
+    DIR *folder = opendir(entry->folder);
+    for (struct dirent *found; folder && (found = readdir(folder));)
+        if (found->d_name[0] == '.' && strncmp(found->d_name + 1, entry->id, CACHE_ID) == 0 &&
+            ends_with(found->d_name, ".tmp")) {
+            snprintf(path, sizeof path, "%s/%s", entry->folder, found->d_name);
+            unlink(path);
+        }
+    if (folder)
+        closedir(folder);
+}
+
+static void lock_path(char *path, size_t room, const struct cache_entry *entry)
+{
+    snprintf(path, room, "%s/%s.lock", entry->folder, entry->id);
+}
+
+yalm_status cache_lock(const struct cache_entry *entry, int *lock, yalm_error *error)
+{
+    char path[PATH_MAX + 32];
+    const yalm_status status = make_folder(entry->folder, error);
+    if (status != YALM_OK)
+        return status;
+    lock_path(path, sizeof path, entry);
+    *lock = open(path, O_RDWR | O_CREAT, 0600); // not O_CLOEXEC: see cache.h
+    if (*lock < 0)
+        return no_folder(entry->folder, error);
+    if (flock(*lock, LOCK_EX | LOCK_NB) != 0) {
+        progress("another yalm converts this model: waiting for it");
+        while (flock(*lock, LOCK_EX) != 0 && errno == EINTR)
+            ;
+        progress_clear();
+    }
+    sweep(entry);
+    return YALM_OK;
+}
+
+void cache_unlock(const struct cache_entry *entry, int lock)
+{
+    char path[PATH_MAX + 32];
+    lock_path(path, sizeof path, entry);
+    unlink(path);
+    close(lock);
+}
+
+// ---------------------------------------------------------------- yalm cache
+
+// Of which model a file is: the 16 digits that its name begins with, behind a dot where it is not whole yet.
+static const char *id_of(const char *name)
+{
+    name += *name == '.';
+    return strspn(name, "0123456789abcdef") == CACHE_ID && name[CACHE_ID] == '.' ? name : NULL;
+}
+
+static bool is_wanted(const char *id, const struct options *options)
+{
+    for (int i = 1; i < options->n_words; i++)
+        if (strncmp(id, options->words[i], strlen(options->words[i])) == 0)
+            return true;
+    return options->n_words <= 1;
+}
+
+static bool is_being_made(const struct cache_entry *entry)
+{
+    char path[PATH_MAX + 32];
+    lock_path(path, sizeof path, entry);
+    const int file = open(path, O_RDWR | O_CLOEXEC);
+    const bool busy = file >= 0 && flock(file, LOCK_EX | LOCK_NB) != 0;
+    if (file >= 0)
+        close(file);
+    return busy;
+}
+
+static yalm_status clear(struct cache_entry *entry, const struct options *options, yalm_error *error)
+{
+    char path[PATH_MAX + NAME_MAX + 2];
+    int models = 0;
+    DIR *folder = opendir(entry->folder);
+    for (struct dirent *found; folder && (found = readdir(folder));) {
+        const char *id = id_of(found->d_name);
+        if (id == NULL || !is_wanted(id, options))
+            continue;
+        snprintf(entry->id, sizeof entry->id, "%.*s", CACHE_ID, id);
+        if (is_being_made(entry))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", entry->folder, found->d_name);
+        if (unlink(path) != 0) {
+            closedir(folder);
+            return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+        }
+        models += ends_with(found->d_name, ".bin");
+    }
+    if (folder)
+        closedir(folder);
+    if (models == 0 && options->n_words > 1)
+        return cli_error(error, YALM_USAGE, "%s: no model '%s' is there: yalm cache lists them", entry->folder,
+                         options->words[1]);
+    printf("%s: %d model%s removed\n", entry->folder, models, models == 1 ? "" : "s");
+    return YALM_OK;
+}
+
+static int is_model(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' && id_of(entry->d_name) && ends_with(entry->d_name, ".bin");
+}
+
+static uint64_t show(const char *folder, const char *name)
+{
+    char path[PATH_MAX + NAME_MAX + 2], day[32] = "";
+    struct stat facts;
+    struct tm local;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    yalm_model *model = yalm_model_open(path, NULL, NULL);
+    if (stat(path, &facts) != 0)
+        facts = (struct stat){0};
+    if (localtime_r(&facts.st_mtime, &local))
+        strftime(day, sizeof day, "%Y-%m-%d %H:%M", &local);
+    printf("%.*s  %8s  %-6s  used %s  %s\n", CACHE_ID, name, human_bytes((uint64_t)facts.st_size),
+           model ? yalm_model_facts(model)->weight_dtype : "?", day, model ? yalm_model_facts(model)->name : "damaged");
+    yalm_model_close(model);
+    return (uint64_t)facts.st_size;
+}
+
+yalm_status run_cache(const struct options *options, yalm_error *error)
+{
+    struct cache_entry entry;
+    const yalm_status status = find_folder(entry.folder, sizeof entry.folder, error);
+    if (status != YALM_OK)
+        return status;
+    if (options->n_words > 0 && strcmp(options->words[0], "clear") == 0)
+        return clear(&entry, options, error);
+    if (options->n_words > 0)
+        return cli_error(error, YALM_USAGE, "yalm cache: found '%s', expected nothing, or clear [ID…]", options->words[0]);
+    struct dirent **entries;
+    uint64_t bytes = 0;
+    const int n = scandir(entry.folder, &entries, is_model, alphasort);
+    for (int i = 0; i < n; i++) {
+        bytes += show(entry.folder, entries[i]->d_name);
+        free(entries[i]);
+    }
+    if (n >= 0)
+        free(entries);
+    printf("%s: %d model%s, %s%s\n", entry.folder, n > 0 ? n : 0, n == 1 ? "" : "s", human_bytes(bytes),
+           n > 0 ? "; yalm cache clear [ID…] removes them" : "");
+    return YALM_OK;
+}

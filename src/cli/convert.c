@@ -1,0 +1,156 @@
+// See convert.h.
+#include "cli/convert.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+enum { ENDS = sizeof ends / sizeof *ends };
+
+static volatile pid_t running; // for the handler
+
+static void pass_on(int signal)
+{
+    if (running > 0)
+        kill(running, signal);
+}
+
+// ---------------------------------------------------------------- where it is
+
+static bool join(char *path, size_t room, const char *folder, const char *name)
+{
+    const int n = snprintf(path, room, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < room && access(path, R_OK) == 0;
+}
+
+static void folder_of(char *folder, size_t room, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, room, "%.*s", slash ? (int)(slash - path) : 0, path);
+}
+
+yalm_status converter_find(struct converter *converter, const char *source, yalm_error *error)
+{
+    static const char *const places[] = {"tools", "../share/yalm"};
+    const ssize_t n = readlink("/proc/self/exe", converter->program, sizeof converter->program - 1);
+    converter->program[n > 0 ? n : 0] = 0;
+    char beside[PATH_MAX], script[PATH_MAX];
+    folder_of(beside, sizeof beside, converter->program);
+    const char *named = getenv("YALM_CONVERTER");
+    if (named && *named) {
+        snprintf(converter->folder, sizeof converter->folder, "%s", named);
+        if (join(script, sizeof script, named, "convert.py"))
+            return YALM_OK;
+        return cli_error(error, YALM_FAILED, "YALM_CONVERTER=%s: there is no convert.py in it", named);
+    }
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (join(converter->folder, sizeof converter->folder, beside, places[i]) &&
+            join(script, sizeof script, converter->folder, "convert.py"))
+            return YALM_OK;
+    return cli_error(error, YALM_FAILED,
+                     "%s: to be converted first, and convert.py is neither in %s/tools nor in %s/../share/yalm: `make install` "
+                     "puts it there, YALM_CONVERTER=FOLDER names another place",
+                     source, beside, beside);
+}
+
+// The first that is there: of the source, the user's own environment for yalm, that of a program in one, the system's.
+static const char *find_python(const struct converter *converter, char *path, size_t room)
+{
+    char folder[PATH_MAX];
+    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    if (join(path, room, converter->folder, "../.venv/bin/python"))
+        return path;
+    snprintf(folder, sizeof folder, "%s%s",
+             data && *data == '/' ? data
+             : home               ? home
+                                  : "",
+             data && *data == '/' ? "" : "/.local/share");
+    if (join(path, room, folder, "yalm/venv/bin/python"))
+        return path;
+    folder_of(folder, sizeof folder, converter->program);
+    if (join(path, room, folder, "python3"))
+        return path;
+    return "python3";
+}
+
+// ---------------------------------------------------------------- running it
+
+static yalm_status start(const char *python, char *const *words, yalm_error *error)
+{
+    pid_t child = 0;
+    sigset_t blocked, before;
+    sigemptyset(&blocked);
+    for (int i = 0; i < ENDS; i++)
+        sigaddset(&blocked, ends[i]);
+    sigprocmask(SIG_BLOCK, &blocked, &before); // until the handler knows whom to tell
+    posix_spawnattr_t how;
+    posix_spawnattr_init(&how);
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&how, &before);
+    const int code = posix_spawnp(&child, python, NULL, &how, words, environ);
+    posix_spawnattr_destroy(&how);
+    running = child;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (code == ENOENT)
+        return cli_error(error, YALM_FAILED,
+                         "python3 is not here, and the converter is written in it: install Python 3.9 or later (on Debian and "
+                         "Ubuntu: apt-get install python3-venv)");
+    return code == 0 ? YALM_OK : cli_error(error, YALM_FAILED, "%s: %s", python, strerror(code));
+}
+
+static yalm_status wait_for_end(yalm_error *error)
+{
+    int code = 0;
+    while (waitpid(running, &code, 0) < 0 && errno == EINTR)
+        ;
+    running = 0;
+    if (WIFEXITED(code) && WEXITSTATUS(code) == 0)
+        return YALM_OK;
+    yalm_status status = WIFEXITED(code) ? (yalm_status)WEXITSTATUS(code) : YALM_FAILED;
+    for (int i = 0; i < ENDS; i++)
+        if (WIFSIGNALED(code) ? WTERMSIG(code) == ends[i] : WEXITSTATUS(code) == 128 + ends[i])
+            status = YALM_INTERRUPTED;
+    *error = (yalm_error){.status = status};
+    if (WIFSIGNALED(code) && status != YALM_INTERRUPTED)
+        return cli_error(error, YALM_FAILED, "the converter was ended by signal %d%s: nothing was written", WTERMSIG(code),
+                         WTERMSIG(code) == SIGKILL ? ", as the system does where memory runs out" : "");
+    return status;
+}
+
+yalm_status converter_run(const struct converter *converter, const char *source, const char *file, const char *dtype,
+                          bool quiet, yalm_error *error)
+{
+    char python[PATH_MAX], script[PATH_MAX + 16];
+    const char *found = find_python(converter, python, sizeof python);
+    snprintf(script, sizeof script, "%s/convert.py", converter->folder);
+    const char *words[10] = {found, script, "--into-cache"};
+    int n = 3;
+    if (quiet)
+        words[n++] = "--quiet";
+    if (dtype) {
+        words[n++] = "--dtype";
+        words[n++] = dtype;
+    }
+    words[n++] = "--";
+    words[n++] = source;
+    words[n++] = file;
+    setenv("YALM", converter->program, 0); // which measures what matters, where weights are quantised to few bits
+
+    struct sigaction before[ENDS];
+    const struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    for (int i = 0; i < ENDS; i++)
+        sigaction(ends[i], &action, &before[i]);
+    yalm_status status = start(found, (char *const *)words, error);
+    if (status == YALM_OK)
+        status = wait_for_end(error);
+    for (int i = 0; i < ENDS; i++)
+        sigaction(ends[i], &before[i], NULL);
+    return status;
+}

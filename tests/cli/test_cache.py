@@ -1,0 +1,262 @@
+"""A directory or a GGUF file in the model's place: converted once, into the cache, whatever happens meanwhile."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import gguf
+import pytest
+from harness import HANG, ROOT, wait_until
+
+ASK = ("-i", "Once", "-n", "5", "--temp", "0")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("original") / "fable"
+    left_out = shutil.ignore_patterns("make", "reference", "heldout.txt")
+    shutil.copytree(ROOT / "models/fable-4m", folder, ignore=left_out)
+    return folder
+
+
+@pytest.fixture
+def source(original, tmp_path):
+    shutil.copytree(original, tmp_path / "fable")
+    return tmp_path / "fable"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/yalm"
+
+
+def names(cache):
+    return sorted(path.name for path in cache.iterdir()) if cache.exists() else []
+
+
+def said(done, code):
+    """The one line of a failure."""
+    assert (done.returncode, done.stdout) == (code, b""), done.stderr
+    (line,) = [line for line in done.stderr.decode().splitlines() if line.startswith("yalm: ")]
+    return line
+
+
+def test_converted_once(bare, program, source, cache):
+    first = bare(source, *ASK)
+    assert first.returncode == 0, first.stderr
+    assert f"{source}: is converted once, into {cache}" in first.stderr.decode()
+    assert first.stdout == program.ok(*ASK)
+    (name,) = names(cache)
+    assert re.fullmatch(r"[0-9a-f]{16}\.bin", name)
+    again = bare(source, *ASK)
+    assert again.stdout == first.stdout and b"converted" not in again.stderr
+    moved = source.rename(source.parent / "moved")
+    assert b"converted" not in bare(moved, *ASK).stderr
+    for mode in ("info", "verify"):
+        assert bare(moved, "-m", mode).returncode == 0
+    assert names(cache) == [name]
+
+
+def test_quiet(bare, source, cache):
+    done = bare(source, *ASK, "-q")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_what_has_changed_is_converted_again(bare, source, cache, tmp_path, monkeypatch):
+    """Another time of change, other bytes with the same one, another type, another converter."""
+    runs = [bare(source, *ASK)]
+    weights = source / "model.safetensors"
+    before = weights.stat()
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    runs.append(bare(source, *ASK))
+    with weights.open("r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-100, os.SEEK_END)
+        file.write(bytes([byte ^ 1]))
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    runs.append(bare(source, *ASK))
+    runs.append(bare(source, *ASK, "--dtype", "q8"))
+    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    os.symlink(ROOT / ".venv", tmp_path / ".venv")
+    with (tmp_path / "tools/yalm_convert/plan.py").open("a") as file:
+        file.write("\n")
+    monkeypatch.setenv("YALM_CONVERTER", str(tmp_path / "tools"))
+    runs.append(bare(source, *ASK))
+    assert [run.returncode for run in runs] == [0] * 5, runs[-1].stderr
+    assert all(b"is converted once" in run.stderr for run in runs)
+    assert len(names(cache)) == 5
+    assert b"q8" in bare(source, "-m", "info", "--dtype", "q8").stdout
+
+
+def test_a_damaged_file_is_made_again(bare, source, cache):
+    bare(source, *ASK)
+    (name,) = names(cache)
+    for damage in (lambda data: data[:-1], lambda data: b"x" + data[1:], lambda data: data + b"x"):
+        (cache / name).write_bytes(damage((cache / name).read_bytes()))
+        done = bare(source, *ASK)
+        assert done.returncode == 0 and b"is converted once" in done.stderr
+    data = bytearray((cache / name).read_bytes())
+    data[200] ^= 1  # of the metadata, whose checksum opening compares
+    (cache / name).write_bytes(data)
+    line = said(bare(source, *ASK, "-q"), 3)
+    assert str(cache / name) in line and line.endswith(f"; yalm cache clear {name[:16]} lets it be converted again")
+    assert bare("cache", "clear", name[:16]).returncode == 0
+    assert bare(source, *ASK).returncode == 0
+
+
+def test_two_at_once_convert_once(yalm, source, cache):
+    command = [str(yalm), str(source), *ASK]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
+    ends = [run.communicate(timeout=HANG) for run in runs]
+    assert [run.returncode for run in runs] == [0] * 3, ends
+    assert sum(b"is converted once" in words for _, words in ends) == 1
+    assert len({text for text, _ in ends}) == 1 and len(names(cache)) == 1
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {tools!r})
+import convert
+write = convert.write_model
+def slow(*arguments):
+    Path({sign!r}).touch()
+    write(*arguments[:3], lambda n: time.sleep(0.2))
+convert.write_model = slow
+sys.exit(convert.main())
+"""
+
+
+@pytest.fixture
+def slow(tmp_path, monkeypatch):
+    """A converter that takes its time, in tmp_path/slow."""
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    sign = tmp_path / "begun"
+    (folder / "convert.py").write_text(SLOW.format(tools=str(ROOT / "tools"), sign=str(sign)))
+    os.symlink(ROOT / ".venv", tmp_path / ".venv")
+    monkeypatch.setenv("YALM_CONVERTER", str(folder))
+    return sign
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("whom", ["yalm", "group"])
+def test_an_interrupt_leaves_nothing(yalm, source, cache, slow, number, whom):
+    run = subprocess.Popen([str(yalm), str(source), *ASK], stdout=-1, stderr=-1, start_new_session=True)
+    wait_until(slow.exists)
+    time.sleep(0.3)
+    os.killpg(run.pid, number) if whom == "group" else run.send_signal(number)
+    text, words = run.communicate(timeout=HANG)
+    assert run.returncode == 130 and text == b"", words
+    assert b"yalm: interrupted; nothing was written" in words and b"Traceback" not in words
+    assert names(cache) == []
+
+
+def test_what_a_killed_converter_left_is_swept(yalm, bare, source, cache, slow, monkeypatch):
+    run = subprocess.Popen([str(yalm), str(source), *ASK], stdout=-1, stderr=-1, start_new_session=True)
+    wait_until(slow.exists)
+    wait_until(lambda: any(name.endswith(".tmp") for name in names(cache)))
+    busy = bare("cache", "clear")
+    assert busy.stdout.decode() == f"{cache}: 0 models removed\n"  # one that is being made is left alone
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate(timeout=HANG)
+    assert any(name.endswith(".tmp") for name in names(cache))
+    assert bare(source, *ASK).returncode == 0
+    assert [name[16:] for name in names(cache)] == [".bin"]
+
+
+def test_listed_and_cleared(bare, source, cache):
+    assert bare("cache").stdout.decode() == f"{cache}: 0 models, 0 B\n"
+    bare(source, *ASK)
+    bare(source, *ASK, "--dtype", "q8")
+    one, two, last = bare("cache").stdout.decode().splitlines()
+    assert {line.split()[3] for line in (one, two)} == {"bf16", "q8"} and one.endswith("  fable")
+    assert last.startswith(f"{cache}: 2 models, ") and last.endswith("; yalm cache clear [ID…] removes them")
+    (cache / "notes.txt").write_text("mine")
+    assert bare("cache", "clear", one[:16]).stdout.decode() == f"{cache}: 1 model removed\n"
+    assert "no model 'ffff'" in said(bare("cache", "clear", "ffff"), 2)
+    assert bare("cache", "clear").stdout.decode() == f"{cache}: 1 model removed\n"
+    assert names(cache) == ["notes.txt"]
+    assert "expected nothing, or clear" in said(bare("cache", "empty"), 2)
+
+
+def test_places_that_cannot_be_written(bare, source, tmp_path):
+    (tmp_path / "file").write_text("")
+    for home in ("file", "file/below"):
+        line = said(bare(source, *ASK, "-q", env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / home)}), 1)
+        assert "Not a directory" in line and "XDG_CACHE_HOME=DIRECTORY" in line
+    line = said(bare(source, *ASK, "-q", env={**os.environ, "XDG_CACHE_HOME": "", "HOME": ""}), 1)
+    assert "neither XDG_CACHE_HOME nor HOME" in line
+    line = said(bare(source, *ASK, "-q", env={**os.environ, "XDG_CACHE_HOME": "/proc/yalm"}), 1)
+    assert "/proc/yalm" in line
+
+
+def test_a_full_disk(bare, source, cache, tmp_path, monkeypatch):
+    folder = tmp_path / "converter"
+    folder.mkdir()
+    (folder / "convert.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'tools')!r})\nimport convert\n"
+        "convert.shutil.disk_usage = lambda path: convert.shutil._ntuple_diskusage(9, 9, 9)\nsys.exit(convert.main())\n"
+    )
+    os.symlink(ROOT / ".venv", tmp_path / ".venv")
+    monkeypatch.setenv("YALM_CONVERTER", str(folder))
+    line = said(bare(source, *ASK, "-q"), 1)
+    assert "bytes are needed, 9 are free; `yalm cache clear` empties the cache, XDG_CACHE_HOME names" in line
+    assert names(cache) == []
+
+
+def test_no_converter_and_no_python(bare, source, cache, tmp_path, yalm):
+    line = said(bare(source, *ASK, env={**os.environ, "YALM_CONVERTER": str(tmp_path)}), 1)
+    assert line.endswith(f"YALM_CONVERTER={tmp_path}: there is no convert.py in it")
+    (tmp_path / "bin").mkdir()
+    shutil.copy(yalm, tmp_path / "bin/yalm")
+    environment = {key: value for key, value in os.environ.items() if key != "YALM_CONVERTER"}
+    done = subprocess.run([tmp_path / "bin/yalm", source, *ASK], capture_output=True, env=environment)
+    assert "`make install` puts it there, YALM_CONVERTER=FOLDER names another place" in said(done, 1)
+    shutil.copytree(ROOT / "tools", tmp_path / "share/yalm", ignore=shutil.ignore_patterns("__pycache__", "*.sh"))
+    environment["PATH"] = str(tmp_path / "bin")
+    done = subprocess.run([tmp_path / "bin/yalm", source, *ASK, "-q"], capture_output=True, env=environment)
+    assert "python3 is not here" in said(done, 1) and "apt-get install python3-venv" in said(done, 1)
+    os.symlink(sys.base_prefix + "/bin/python3", tmp_path / "bin/python3")
+    done = subprocess.run([tmp_path / "bin/yalm", source, *ASK, "-q"], capture_output=True, env=environment)
+    words = done.stderr.decode()
+    assert (done.returncode, done.stdout, len(words.splitlines())) == (1, b"", 1), words
+    venv = f"{os.environ['XDG_DATA_HOME']}/yalm/venv"
+    command = f"python3 -m venv {venv} && {venv}/bin/pip install -r {tmp_path}/share/yalm/requirements.txt"
+    assert words.rstrip().endswith(f"this installs what is missing: {command}")
+    assert names(cache) == []
+
+
+def test_gguf_files(bare, cache, tmp_path):
+    """One that is cut off is refused in one line; of a directory the one that is in it is taken."""
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF" + bytes(2))
+    assert "cut.gguf" in said(bare(tmp_path / "cut.gguf", *ASK, "-q"), 3)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert "neither a config.json" in said(bare(folder, *ASK), 3)
+    writer = gguf.GGUFWriter(folder / "only.gguf", "nonesuch")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert f"{folder}/only.gguf" in said(bare(folder, *ASK, "-q"), 3)
+    shutil.copy(folder / "only.gguf", folder / "another.gguf")
+    assert f"2 GGUF files are in it: name one, as {folder}/another.gguf" in said(bare(folder, *ASK), 2)
+    assert names(cache) == []
+
+
+def test_dtype_is_of_what_is_converted(program, bare, source, cache):
+    assert "is no GGUF file and no directory, which would be converted" in program.fails(2, *ASK, "--dtype", "q8")
+    assert "--dtype" in said(bare(source, *ASK, "-q", "--dtype", "q3"), 2)
+
+
+def test_a_draft_is_converted_too(bare, source, cache):
+    done = bare(source, *ASK, "-q", "--speculate", f"draft={source}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == bare(source, *ASK, "-q").stdout and len(names(cache)) == 1
