@@ -185,7 +185,7 @@ ifeq ($(VARIANT),asan)
 $(BUILD)/src/cpu/kernels/%.o: private CFLAGS += $(call compiler_has,--param asan-use-after-return=0)
 endif
 
-$(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
+$(BUILD)/src/cli/edit.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
 
 # The version string changes with every commit; only this file is built again for it.
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'

@@ -350,11 +350,11 @@ def convert(arguments: argparse.Namespace) -> int:
             errno.ENOSPC, f"no space: {layout.length} bytes are needed, {free} are free", str(arguments.output)
         )
     quiet = QUIET or not sys.stderr.isatty()
-    total = 2 * sum(p.size for p in plan)  # written, then read back
+    total = sum(p.size for p in plan)  # written, then read back: each time a half
     if arguments.calibration != "none" and calibrate.asked_for(plan):
         layout.plan = calibrated(arguments, source, plan, metadata, quiet)
-    with progress(output.name, total, quiet) as bar:
-        write_model(output, layout, lambda planned: data(planned, arguments.check_finite), bar.update)
+    with progress("converting" if arguments.into_cache else output.name, total, quiet) as bar:
+        write_model(output, layout, lambda planned: data(planned, arguments.check_finite), lambda n: bar.update(n / 2))
     name = "converted" if arguments.into_cache else arguments.output
     if not QUIET:
         print(
@@ -384,8 +384,10 @@ def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metada
         if source.tokenizer.facts["type"] == "none":
             raise calibrate.Failed("the model has no tokenizer to read a text by")
         whole = plan_of(source, "bf16", [])
-        with progress("calibration", 2 * sum(planned.size for planned in whole), quiet) as bar:
-            plan = calibrate.weighed(plan, whole, metadata, arguments.output.resolve(), text, bar.update)
+        with progress("calibration", sum(planned.size for planned in whole), quiet) as bar:
+            plan = calibrate.weighed(
+                plan, whole, metadata, arguments.output.resolve(), text, lambda n: bar.update(n / 2)
+            )
     except calibrate.Failed as error:
         if arguments.calibration:
             raise

@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "cli/folders.h"
+
 // Of a file of weights: its beginning, and pieces at even distances. A changed file has another time of change; one that was
 // copied with its time has other weights, of which some pieces tell.
 enum { SAMPLES = 256, SAMPLE = 4096, BEGINNING = 1 << 20 };
@@ -104,16 +106,10 @@ static void add_gguf(XXH3_state_t *state, const char *path)
 
 static yalm_status find_folder(char *folder, size_t room, yalm_error *error)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n = -1;
-    if (cache && *cache == '/') // a relative one is to be ignored, says the standard
-        n = snprintf(folder, room, "%s/yalm", cache);
-    else if (home && *home == '/')
-        n = snprintf(folder, room, "%s/.cache/yalm", home);
-    if (n < 0 || (size_t)n >= room)
-        return cli_error(error, YALM_FAILED,
-                         "no place for converted models: neither XDG_CACHE_HOME nor HOME names a directory; set one of them");
-    return YALM_OK;
+    if (user_folder(folder, room, "XDG_CACHE_HOME", ".cache"))
+        return YALM_OK;
+    return cli_error(error, YALM_FAILED,
+                     "no place for converted models: neither XDG_CACHE_HOME nor HOME names a directory; set one of them");
 }
 
 yalm_status cache_find(struct cache_entry *entry, const char *source, const char *converter, const char *how, yalm_error *error)
@@ -171,21 +167,6 @@ static yalm_status no_folder(const char *folder, yalm_error *error)
                      folder, strerror(errno));
 }
 
-static yalm_status make_folder(const char *folder, yalm_error *error)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s", folder);
-    for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
-        if (slash)
-            *slash = 0;
-        if (mkdir(path, 0700) != 0 && errno != EEXIST)
-            return no_folder(path, error);
-        if (slash == NULL)
-            return YALM_OK;
-        *slash = '/';
-    }
-}
-
 // What a converter that was killed has left under its own name. Only who has the lock may call it.
 static void sweep(const struct cache_entry *entry)
 {
@@ -209,9 +190,9 @@ static void lock_path(char *path, size_t room, const struct cache_entry *entry)
 yalm_status cache_lock(const struct cache_entry *entry, int *lock, yalm_error *error)
 {
     char path[PATH_MAX + 32];
-    const yalm_status status = make_folder(entry->folder, error);
-    if (status != YALM_OK)
-        return status;
+    snprintf(path, sizeof path, "%s", entry->folder);
+    if (!make_folders(path))
+        return no_folder(path, error);
     lock_path(path, sizeof path, entry);
     *lock = open(path, O_RDWR | O_CREAT, 0600); // not O_CLOEXEC: see cache.h
     if (*lock < 0)

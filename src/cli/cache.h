@@ -1,4 +1,4 @@
-// The cache of converted models: $XDG_CACHE_HOME/yalm or ~/.cache/yalm. A file there is named by a hash of what was read and how.
+// The cache of converted models: $XDG_CACHE_HOME/yalm or ~/.cache/yalm. A hash of what was read, and how, names each file.
 #pragma once
 #include <limits.h>
 

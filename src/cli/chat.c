@@ -1,11 +1,14 @@
 // Mode chat: several turns with a model, typed or piped in.
 #include "cli/chat.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/line.h"
 #include "cli/state_file.h"
+#include "cli/wrap.h"
 
 // ---------------------------------------------------------------- commands
 
@@ -17,11 +20,19 @@ struct talk {
 
 typedef yalm_status command(struct talk *talk, const char *argument, yalm_error *error);
 
+// On a terminal a command that shows nothing says that it is done.
+static void remark(const struct talk *talk, const char *text)
+{
+    if (line_on_terminal(talk->reader))
+        say("%s", text);
+}
+
 static yalm_status reset(struct talk *talk, const char *argument, yalm_error *error)
 {
     (void)argument;
     (void)error;
     conversation_reset(&talk->chat->conversation);
+    remark(talk, "(begun anew)");
     return YALM_OK;
 }
 
@@ -39,6 +50,7 @@ static yalm_status undo(struct talk *talk, const char *argument, yalm_error *err
     if (strcmp(conversation_last_role(conversation), "user") != 0)
         return nothing_yet("undo", error);
     conversation_drop_last(conversation);
+    remark(talk, "(your last message and its answer are taken back)");
     return YALM_OK;
 }
 
@@ -81,7 +93,10 @@ static yalm_status load(struct talk *talk, const char *argument, yalm_error *err
 
 static yalm_status set_system(struct talk *talk, const char *argument, yalm_error *error)
 {
-    return conversation_set_system(&talk->chat->conversation, argument, error);
+    const yalm_status status = conversation_set_system(&talk->chat->conversation, argument, error);
+    if (status == YALM_OK)
+        remark(talk, *argument ? "(another system message)" : "(no system message)");
+    return status;
 }
 
 static yalm_status show_statistics(struct talk *talk, const char *argument, yalm_error *error)
@@ -109,10 +124,11 @@ static yalm_status leave(struct talk *talk, const char *argument, yalm_error *er
 static yalm_status help(struct talk *talk, const char *argument, yalm_error *error);
 
 static const struct {
-    const char *name, *argument, *help;
+    const char *name, *argument, *help; // no help: another name for the one before
     command *run;
 } commands[] = {
     {"reset", "", "begin anew; the system message stays", reset},
+    {"clear", "", NULL, reset},
     {"undo", "", "take back your last message and its answer", undo},
     {"regen", "", "another answer to your last message", answer_again},
     {"system", "TEXT", "another system message, or none", set_system},
@@ -120,17 +136,30 @@ static const struct {
     {"load", "FILE", "go on with a conversation that was saved", load},
     {"stats", "", "tokens and seconds of the last answer", show_statistics},
     {"help", "", "this list", help},
+    {"?", "", NULL, help},
     {"quit", "", "end, as ^D does", leave},
+    {"exit", "", NULL, leave},
+    {"bye", "", NULL, leave},
 };
+
+enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static yalm_status help(struct talk *talk, const char *argument, yalm_error *error)
 {
     (void)talk;
     (void)argument;
     (void)error;
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        say("  /%s %-*s %s", commands[i].name, (int)(12 - strlen(commands[i].name)), commands[i].argument, commands[i].help);
-    say("A line that ends with a backslash goes on in the next one; so does all between two \"\"\". ^C stops an answer.");
+    for (size_t i = 0; i < COMMANDS; i++) {
+        char names[32];
+        int n = snprintf(names, sizeof names, "/%s", commands[i].name);
+        for (size_t k = i + 1; k < COMMANDS && !commands[k].help; k++)
+            n += snprintf(names + n, sizeof names - (size_t)n, " /%s", commands[k].name);
+        snprintf(names + n, sizeof names - (size_t)n, " %s", commands[i].argument);
+        if (commands[i].help)
+            say("  %-18s %s", names, commands[i].help);
+    }
+    say("Lines that are pasted are one message. A line that ends with a backslash goes on in the next one; so does all between "
+        "two \"\"\". ^C stops an answer.");
     return YALM_OK;
 }
 
@@ -138,7 +167,7 @@ static yalm_status run_command(struct talk *talk, const char *text, yalm_error *
 {
     const size_t length = strcspn(text, " ");
     const char *argument = text + length + strspn(text + length, " ");
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < COMMANDS; i++)
         if (strlen(commands[i].name) == length && strncmp(commands[i].name, text, length) == 0)
             return commands[i].run(talk, argument, error);
     return cli_error(error, YALM_USAGE, "/%.*s is no command (/help lists them; // begins a message with a /)", (int)length,
@@ -256,14 +285,22 @@ static yalm_status go_on(struct talk *talk, yalm_status status, yalm_error *erro
 
 static yalm_status talk_on(struct talk *talk, yalm_error *error)
 {
+    const bool quiet = talk->chat->options->quiet;
     yalm_status status = YALM_OK;
-    bool warned = false;
+    bool warned = false, kept = true;
+    if (!quiet)
+        remark(talk, "(/? lists commands, ^D ends)");
     while (status == YALM_OK && !talk->over) {
         struct text message;
         const enum line_result result = read_message(talk, &message);
         if (result == LINE_READ) {
-            line_remember(talk->reader, message.bytes);
-            status = go_on(talk, take_message(talk, &message, error), error);
+            if (!line_remember(talk->reader, message.bytes) && kept && !quiet)
+                say("(what you type is not kept for later runs: %s)", strerror(errno));
+            kept = false; // said once
+            line_hold(talk->reader);
+            status = take_message(talk, &message, error);
+            line_release();
+            status = go_on(talk, status, error);
             warned = false;
         } else if (result == LINE_INTERRUPTED && line_on_terminal(talk->reader) && !warned) {
             say("(^C once more ends; /help lists commands)");
@@ -296,14 +333,19 @@ yalm_status run_chat(const struct options *options, yalm_error *error)
     yalm_model *model = open_model(options, error);
     if (model == NULL)
         return error->status;
-    const bool coloured = progress_wanted();
+    static const char *words[COMMANDS + 1];
+    for (size_t i = 0; i < COMMANDS; i++)
+        words[i] = commands[i].name;
+    struct talk talk = {.reader = line_open(words)};
+    const bool terminal = isatty(STDOUT_FILENO);
     struct chat chat = {.options = options,
                         .model = model,
                         .forms = speech_marks(yalm_model_facts(model)->chat_template),
-                        .reasoning = {.hidden = options->hide_reasoning, .coloured = coloured, .write = output}};
-    struct talk talk = {.chat = &chat, .reader = line_open()};
+                        .reasoning = {.hidden = options->hide_reasoning,
+                                      .coloured = terminal && colour_wanted(),
+                                      .write = terminal ? wrap_output : output}};
+    talk.chat = &chat;
     yalm_status status = talk.reader ? yalm_sampling_check(model, &options->sampling, error) : cli_no_memory(error);
-    chat.reasoning.coloured = coloured && talk.reader && line_on_terminal(talk.reader);
     if (status == YALM_OK)
         status = needs_tokenizer(options, model, "chat", error);
     if (status == YALM_OK)

@@ -4,6 +4,7 @@
 
 #include "cli/chat.h"
 #include "cli/state_file.h"
+#include "cli/wrap.h"
 #include "generate/generator.h"
 
 // ---------------------------------------------------------------- the session
@@ -139,6 +140,15 @@ static yalm_status add_answer(struct chat *chat, const struct generator *g, yalm
     return conversation_add_answer(conversation, content->at, content->length, reasoning->at, reasoning->length, error);
 }
 
+static void say_full(const struct chat *chat)
+{
+    const int context = yalm_session_facts(chat->session)->context, most = yalm_model_facts(chat->model)->context_length;
+    char larger[64] = "";
+    if (context < most)
+        snprintf(larger, sizeof larger, "-T N at the start makes it larger, up to %d; ", most);
+    say("(the context of %d tokens is full, and the answer ends here: %s/undo or /reset makes room)", context, larger);
+}
+
 // An answer that was written becomes a message, whole or not.
 static yalm_status keep_answer(struct chat *chat, yalm_status status, struct generator *g, yalm_error *error)
 {
@@ -149,10 +159,16 @@ static yalm_status keep_answer(struct chat *chat, yalm_status status, struct gen
         if (!g->stop)
             generator_end(g);
         g->stop = YALM_GOES_ON;
-    } else if (status != YALM_OK)
+    } else if (status != YALM_OK) {
+        wrap_end(&rest);
         return status;
+    }
     chat->turn.why = why(g);
     yalm_status last = reasoning_show(&chat->reasoning, &g->speech, true, &rest);
+    if (last == YALM_OK)
+        last = wrap_end(&rest);
+    if (g->stop == YALM_STOP_CONTEXT && !chat->options->quiet)
+        say_full(chat);
     if (last == YALM_OK)
         last = add_answer(chat, g, &rest);
     if (last != YALM_OK)

@@ -30,8 +30,9 @@ yalm_status cli_no_memory(yalm_error *error);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void say_error(const yalm_error *error); // "yalm: …", nothing where the text is empty
 
-// Progress is one line on stderr that is written over, and only where stderr is a terminal and NO_COLOR is not set.
+// Progress is one line on stderr that is written over, and only where stderr is a terminal.
 bool progress_wanted(void);
+bool colour_wanted(void); // there, where NO_COLOR is not set
 void progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void progress_clear(void);
 

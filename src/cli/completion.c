@@ -146,12 +146,15 @@ static yalm_status read_prompt(struct completion *run, yalm_error *error)
     generator_begin(g, true);
     speculator_read(g->speculator, g->prompt, g->n_cached);
     while (generator_reads(g) && status == YALM_OK) { // after ^C whole pieces stay
+        if (g->n_prompt - g->n_read > (size_t)chunk && !run->options->quiet)
+            progress("reading: %zu of %zu tokens", g->n_read, g->n_prompt);
         status = generator_next(g, chunk, error);
         if (status == YALM_OK)
             status = generator_evaluate(g, error);
     }
     if (status == YALM_OK)
         status = yalm_finish(run->session, error);
+    progress_clear();
     run->prefill_seconds = seconds_now() - start;
     return status;
 }
@@ -180,6 +183,8 @@ static yalm_status generate(struct completion *run, yalm_error *error)
     const bool on_cpu = strcmp(yalm_session_facts(run->session)->device, "cpu") == 0;
     struct generator *g = &run->generator;
     yalm_status status = read_prompt(run, error);
+    if (status == YALM_OK) // not before: what is read shows progress, on the same line of a terminal
+        status = send_prompt(run, error);
     double before = 0;
     while (status == YALM_OK) {
         status = generator_next(g, 1, error);
@@ -222,7 +227,8 @@ static const char *why(const struct completion *run)
 static void say_statistics(struct completion *run)
 {
     yalm_limits limits = {0};
-    const bool measured = run->n_decoded > 0 && yalm_measure_limits(run->session, 0.2, &limits, NULL) == YALM_OK;
+    const bool measured = run->options->verbose && run->n_decoded > 0 && // which takes a second
+                          yalm_measure_limits(run->session, 0.2, &limits, NULL) == YALM_OK;
     const struct generator *g = &run->generator;
     const size_t prefilled = g->n_read - g->n_cached; // fewer than the prompt's after ^C
     say("prefill: %zu tokens in %.3f s, %.1f tok/s", prefilled, run->prefill_seconds,
@@ -329,8 +335,6 @@ static yalm_status complete(struct completion *run, yalm_error *error)
     run->generator.speculator = run->speculation.speculator;
     run->generator.prompt = run->prompt.ids;
     run->generator.n_prompt = run->prompt.n;
-    if (status == YALM_OK)
-        status = send_prompt(run, error);
     if (status == YALM_OK)
         status = keep(run, finish(run, generate(run, error), error), error);
     return status;

@@ -40,6 +40,24 @@ static void print_memory(const yalm_model *model)
     }
 }
 
+static void print_tensors(const yalm_model *model)
+{
+    const int n = yalm_model_n_tensors(model);
+    int width = 6;
+    for (int i = 0; i < n; i++) {
+        const int length = (int)strlen(yalm_model_tensor(model, i).name);
+        width = length > width ? length : width;
+    }
+    printf("\n%-*s  type      %-16s %14s %14s  checksum\n", width, "tensor", "shape", "offset", "bytes");
+    for (int i = 0; i < n; i++) {
+        const yalm_tensor_info tensor = yalm_model_tensor(model, i);
+        char shape[96] = "";
+        shape_text(shape, sizeof shape, &tensor);
+        printf("%-*s  %-8s  %-16s %14" PRIu64 " %14" PRIu64 "  %016" PRIx64 "\n", width, tensor.name, tensor.dtype, shape,
+               tensor.offset, tensor.bytes, tensor.checksum);
+    }
+}
+
 static void print_text(const struct options *options, const yalm_model *model)
 {
     const yalm_model_info *facts = yalm_model_facts(model);
@@ -67,22 +85,11 @@ static void print_text(const struct options *options, const yalm_model *model)
         printf("recurrent        %d of %d layers\n", facts->n_recurrent_layers, facts->n_layers);
     printf("chat template    %s\n", facts->chat_template ? "yes" : "none");
     print_memory(model);
-    printf("checksum         %016" PRIx64 "\n\n", facts->checksum);
-
-    const int n = yalm_model_n_tensors(model);
-    int width = 6;
-    for (int i = 0; i < n; i++) {
-        const int length = (int)strlen(yalm_model_tensor(model, i).name);
-        width = length > width ? length : width;
-    }
-    printf("%-*s  type      %-16s %14s %14s  checksum\n", width, "tensor", "shape", "offset", "bytes");
-    for (int i = 0; i < n; i++) {
-        const yalm_tensor_info tensor = yalm_model_tensor(model, i);
-        char shape[96] = "";
-        shape_text(shape, sizeof shape, &tensor);
-        printf("%-*s  %-8s  %-16s %14" PRIu64 " %14" PRIu64 "  %016" PRIx64 "\n", width, tensor.name, tensor.dtype, shape,
-               tensor.offset, tensor.bytes, tensor.checksum);
-    }
+    printf("checksum         %016" PRIx64 "\n", facts->checksum);
+    if (options->verbose)
+        print_tensors(model);
+    else
+        printf("tensors          %d (-v lists them)\n", yalm_model_n_tensors(model));
 }
 
 static void add_hex(cJSON *object, const char *name, uint64_t value)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/line.h"
 #include "cli/speculation.h"
 
 // A signal handler can only reach what is global.
@@ -16,6 +17,7 @@ static void on_interrupt(int signal)
 {
     (void)signal;
     was_interrupted = 1;
+    line_release(); // a second ^C ends the program at once
     if (running)
         yalm_session_cancel(running);
 }

@@ -43,14 +43,20 @@ void say_error(const yalm_error *error)
 {
     if (error->text[0] == 0)
         return;
-    const bool red = progress_wanted();
+    const bool red = colour_wanted();
     say("%syalm:%s %s", red ? "\033[1;31m" : "", red ? "\033[0m" : "", error->text);
 }
 
 bool progress_wanted(void)
 {
+    const char *terminal = getenv("TERM");
+    return isatty(STDERR_FILENO) && (terminal == NULL || strcmp(terminal, "dumb") != 0);
+}
+
+bool colour_wanted(void)
+{
     const char *no_color = getenv("NO_COLOR");
-    return isatty(STDERR_FILENO) && (no_color == NULL || *no_color == 0);
+    return progress_wanted() && (no_color == NULL || *no_color == 0);
 }
 
 static bool progress_shown; // a line without an end stands on the terminal

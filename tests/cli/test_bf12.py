@@ -64,7 +64,7 @@ def test_the_same_bits_with_any_number_of_threads(models, threads, tmp_path):
 def test_text_and_size(models):
     texts = [model.ok("-i", "Once upon a time", "-n", 40, "--temp", 0) for model in models]
     assert texts[0] == texts[1]
-    listing = models[1].ok("-m", "info").decode()
+    listing = models[1].ok("-m", "info", "-v").decode()
     assert "bf12" in listing
     sizes = [os.stat(model.model).st_size for model in models]
     assert sizes[1] < 0.9 * sizes[0]

@@ -2,15 +2,14 @@
 
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import time
 
 import pytest
 from harness import HANG
+from terminals import Terminal
 
 GREEDY = ("--temp", 0, "-n", 20)
 
@@ -223,56 +222,6 @@ def test_options_that_are_no_business_of_chat(chatty):
 
 
 # ---------------------------------------------------------------- terminals
-
-
-class Terminal:
-    """A run whose standard files are a terminal."""
-
-    def __init__(self, program, *args, env=None):
-        self.master, slave = pty.openpty()
-        environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "", **(env or {})}
-
-        def own_terminal():
-            os.setsid()
-            import fcntl
-            import termios
-
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-        command = program.command("-m", "chat", *args)
-        self.run = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=environment, preexec_fn=own_terminal
-        )
-        os.close(slave)
-        self.seen = ""
-
-    def until(self, pattern, timeout=HANG):
-        """Reads until the text since the last call matches; returns it."""
-        end = time.time() + timeout
-        while not re.search(pattern, self.seen):
-            ready, _, _ = select.select([self.master], [], [], max(0, end - time.time()))
-            try:
-                piece = os.read(self.master, 65536) if ready else b""
-            except OSError:
-                piece = b""
-            assert piece, f"waited for {pattern!r}, found {self.seen!r}"
-            self.seen += piece.decode(errors="replace")
-        text, self.seen = self.seen, ""
-        return text
-
-    def type(self, text):
-        os.write(self.master, text.encode())
-
-    def ends(self, code):
-        rest = b""
-        try:
-            while self.run.poll() is None or select.select([self.master], [], [], 0)[0]:
-                if select.select([self.master], [], [], 0.1)[0]:
-                    rest += os.read(self.master, 65536)
-        except OSError:
-            pass
-        assert self.run.wait(timeout=HANG) == code, rest.decode(errors="replace")
-        os.close(self.master)
 
 
 def test_a_talk_on_a_terminal(chatty):

@@ -129,15 +129,23 @@ def on_terminal(command, env=None):
     return words, text
 
 
-def test_progress_only_on_a_terminal_without_no_color(program):
+def test_progress_only_on_a_terminal(program):
     command = program.command("-m", "perplexity", "-i", "The king went to the forest. " * 30, "-T", "32")
-    words, text = on_terminal(command, {"NO_COLOR": ""})
-    assert b"\r\033[K" in words and re.search(rb"window \d+ of \d+", words)
-    plain, plain_text = on_terminal(command, {"NO_COLOR": "1"})
+    for colour in ("", "1"):
+        words, text = on_terminal(command, {"NO_COLOR": colour})
+        assert b"\r\033[K" in words and re.search(rb"window \d+ of \d+", words)
+    plain, plain_text = on_terminal(command, {"TERM": "dumb"})
     assert b"\033" not in plain and not re.search(rb"\r[^\n]", plain)
     assert text.splitlines()[:2] == plain_text.splitlines()[:2] and b"\033" not in text
     piped = subprocess.run(command, check=False, capture_output=True, timeout=HANG)
     assert b"\033" not in piped.stderr and b"\r" not in piped.stderr
+
+
+def test_completion_shows_that_it_reads(program):
+    command = program.command("-i", "the king " * 400, "-n", "1", "--set", "machine.chunk=64")
+    words, text = on_terminal(command)
+    assert re.search(rb"\r\033\[Kreading: \d+ of 8\d\d tokens", words) and text.startswith(b"the king the king")
+    assert b"reading" not in on_terminal([*command, "-q"])[0]
 
 
 def test_errors_are_coloured_only_on_a_terminal(program):

@@ -50,15 +50,18 @@ def test_reference_ids(program):
 def test_info(program):
     text = program.ok("-m", "info").decode()
     for part in ("LlamaForCausalLM", "parameters       4196608", "weights          bf16, 8.4 MB", "heads            4 query, 2 key/value, of 64",
-                 "layers.0.attention_norm", "context          2048 positions"):  # fmt: skip
+                 "tensors          42 (-v lists them)", "context          2048 positions"):  # fmt: skip
         assert part in text
+    assert (
+        "layers.0.attention_norm" not in text and "layers.0.attention_norm" in program.ok("-m", "info", "-v").decode()
+    )
     facts = json.loads(program.ok("-m", "info", "-o", "json"))
     assert facts["n_params"] == 4196608 and facts["eos"] == [2] and facts["vocab_size"] == 4096
     memory = {row["attention"]: row for row in facts["session_memory"]}
     assert memory["dense"]["beside"] == 0 < memory["sparq"]["beside"] and "sparq attention: cache" in text
     tensors = {tensor["name"]: tensor for tensor in facts["tensors"]}
     assert tensors["embedding"]["shape"] == [4096, 256] and tensors["embedding"]["dtype"] == "bf16"
-    assert facts["checksum"] in text and tensors["norm"]["checksum"] in text
+    assert facts["checksum"] in text and tensors["norm"]["checksum"] in program.ok("-m", "info", "-v").decode()
 
 
 def test_verify(program, bare, fable, tmp_path):
