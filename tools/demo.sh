@@ -6,26 +6,43 @@
 set -eu
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
-real=build/smollm2-135m.bin
-bundled=build/fable-4m.bin
+real=build/smollm2.gguf
+bundled=models/fable-4m
 
+say() { echo "demo: $*" >&2; }
+
+# Counts what make compiles, on one line of a terminal.
+build() {
+    files=$(make --no-print-directory -n cpu 2>/dev/null | grep -c -e ' -c -o ' || true)
+    [ "$files" -gt 0 ] || return 0
+    say "building ./yalm: up to $files files, a few minutes on two cores"
+    terminal=0 && [ -t 2 ] && terminal=1
+    make --no-print-directory "-j${1:-2}" cpu >build/demo.log 2>&1 &
+    maker=$!
+    while kill -0 $maker 2>/dev/null; do
+        [ $terminal = 0 ] || printf '\rdemo: %s of %s ' "$(grep -c -e ' -c -o ' build/demo.log || true)" "$files" >&2
+        sleep 1
+    done
+    [ $terminal = 0 ] || printf '\r\033[K' >&2
+    wait $maker || { tail -n 20 build/demo.log >&2 && say "the build failed; all of it is in build/demo.log" && exit 1; }
+}
+
+say "looking for what is missing"
 tools/setup.sh build
+mkdir -p build
 "$python" tools/fetch_smollm2.py build/real >/dev/null &
 fetch=$!
 trap 'kill $fetch 2>/dev/null || true' EXIT
-make --no-print-directory -s "-j${1:-2}" cpu
+build "${1:-2}"
 
 if wait $fetch; then
-    gguf=$(ls build/real/SmolLM2-*.gguf)
-    [ "$real" -nt "$gguf" ] || "$python" tools/convert.py "$gguf" "$real"
+    ln -sf "real/$(basename build/real/SmolLM2-*.gguf)" "$real"
     question='Give three tips for staying healthy.'
-    echo "echo '$question' | ./yalm $real -m chat --temp 0" >&2
-    echo "$question" | ./yalm "$real" -m chat --temp 0
-    echo "demo: now talk to it: ./yalm $real -m chat" >&2
+    echo "./yalm $real -m chat -i '$question' --temp 0" >&2
+    ./yalm "$real" -m chat -i "$question" --temp 0
+    say "now talk to it: ./yalm $real"
 else
-    echo "demo: the real model could not be fetched: here is the bundled one, of 4 million parameters, which writes fairy" \
-        "tales" >&2
-    make --no-print-directory "$bundled"
+    say "the real model could not be fetched: here is the bundled one, of 4 million parameters, which writes fairy tales"
     echo "./yalm $bundled -n 200 --seed 4 -i 'Once upon a time'" >&2
     ./yalm "$bundled" -n 200 --seed 4 -i 'Once upon a time'
 fi

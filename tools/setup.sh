@@ -114,8 +114,13 @@ install_packages() {
         as_root=sudo
         [ -t 0 ] || as_root="sudo -n" # nobody there to type a password
     fi
+    if [ -t 0 ] && [ -t 2 ]; then
+        printf 'setup: install these Debian packages: %s [Y/n]? ' "$*" >&2
+        read -r answer || answer=n
+        case $answer in [nN]*) exit 1 ;; esac
+    fi
     say "installing Debian packages: $*"
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-upgrade --no-install-recommends "$@" >&2
 }
 
 update_index() {

@@ -24,7 +24,7 @@ struct editor {
     History *history;
     const char *const *words;
     const char *prompt;
-    bool interrupted, pastes;
+    bool stopped, pastes;
 };
 
 static volatile sig_atomic_t resized;
@@ -77,7 +77,7 @@ static int read_character(EditLine *lines, wchar_t *character)
 static unsigned char take_interrupt(EditLine *lines, int character)
 {
     (void)character;
-    editor_of(lines)->interrupted = true;
+    editor_of(lines)->stopped = true;
     return CC_EOF;
 }
 
@@ -222,16 +222,16 @@ enum line_result editor_read(struct editor *editor, const char *prompt, char **l
     sigemptyset(&action.sa_mask);
     sigaction(SIGWINCH, &action, &before);
     editor->prompt = prompt;
-    editor->interrupted = false;
+    editor->stopped = false;
     el_set(editor->lines, EL_PREP_TERM, 1); // before the prompt: ^C is a character from when it can be seen
     fputs(editor->pastes ? PASTES : "", stdout);
     const char *typed = el_gets(editor->lines, &n);
     fputs(editor->pastes ? NO_PASTES : "", stdout);
     sigaction(SIGWINCH, &before, NULL);
-    if (editor->interrupted || typed == NULL || n <= 0) // the cursor still stands behind the prompt
+    if (editor->stopped || typed == NULL || n <= 0) // the cursor still stands behind the prompt
         fputc('\n', stdout);
     fflush(stdout);
-    if (editor->interrupted)
+    if (editor->stopped)
         return LINE_INTERRUPTED;
     if (typed == NULL || n <= 0)
         return n < 0 ? LINE_FAILED : LINE_END;

@@ -61,7 +61,7 @@ static void print_tensors(const yalm_model *model)
 static void print_text(const struct options *options, const yalm_model *model)
 {
     const yalm_model_info *facts = yalm_model_facts(model);
-    printf("file             %s, %s\n", options->model, human_bytes(facts->file_bytes));
+    printf("file             %s, %s\n", options->named, human_bytes(facts->file_bytes));
     printf("name             %s\n", facts->name);
     printf("architecture     %s\n", facts->architecture);
     printf("parameters       %" PRId64 "\n", facts->n_params);
@@ -218,7 +218,7 @@ yalm_status run_verify(const struct options *options, yalm_error *error)
     }
     progress_clear();
     if (status == YALM_OK)
-        printf("%s: %d tensors, %s: every checksum is right\n", options->model, n, human_bytes(done));
+        printf("%s: %d tensors, %s: every checksum is right\n", options->named, n, human_bytes(done));
     yalm_model_close(model);
     return status;
 }

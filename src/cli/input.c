@@ -113,7 +113,7 @@ yalm_status needs_tokenizer(const struct options *options, const yalm_model *mod
     if (strcmp(yalm_model_facts(model)->tokenizer, "none") != 0)
         return YALM_OK;
     return cli_error(error, YALM_USAGE, "%s: the model has no tokenizer, so it cannot %s (it takes token ids: --tokens FILE)",
-                     options->model, why);
+                     options->named, why);
 }
 
 yalm_status needs_input(const struct options *options, yalm_error *error)

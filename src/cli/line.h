@@ -11,7 +11,7 @@ enum line_result {
     LINE_FAILED,      // memory, or reading
 };
 
-// On a terminal, where the program was built with libedit: editing, history, and Tab for `words` behind a slash (ending in NULL).
+// On a terminal, where the program was built with libedit: editing, history, and Tab for `words` (ending in NULL) behind a /.
 // Else plain lines, with a prompt on a terminal only. NULL where memory ran out.
 struct line_reader *line_open(const char *const *words);
 void line_close(struct line_reader *reader);

@@ -1,5 +1,6 @@
 // What the user names as a model: yalm's own file, or a GGUF file or a directory, which are converted once, into the cache.
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -79,7 +80,10 @@ static yalm_status resolve(const char *named, const struct options *options, cha
     struct converter converter;
     const enum kind kind = kind_of(named);
     *found = NULL;
-    if (kind == OWN && options->dtype && access(named, F_OK) == 0)
+    if (kind == OWN && access(named, F_OK) != 0 && errno == ENOENT)
+        return cli_error(error, YALM_FAILED, "%s: No such file or directory (yalm downloads nothing: name a file that is here)",
+                         named);
+    if (kind == OWN && options->dtype)
         return cli_error(error, YALM_USAGE, "--dtype: %s is no GGUF file and no directory, which would be converted", named);
     if (kind == OWN)
         return YALM_OK;
@@ -101,6 +105,7 @@ yalm_status resolve_models(struct options *options, yalm_error *error)
 {
     static const char draft[] = "draft=";
     char *file = NULL;
+    options->named = options->model;
     yalm_status status = resolve(options->model, options, &options->converted, error);
     if (status == YALM_OK && options->converted)
         options->model = options->converted;

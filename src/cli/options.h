@@ -44,6 +44,7 @@ struct options {
     enum mode mode;
     bool given[MAX_OPTIONS]; // the table's i-th option was on the command line
 
+    const char *named;                 // the model, as the user named it
     const char *model, *dtype;         // dtype: that a model is converted to; NULL: as stored
     char *converted, *converted_draft; // what stands for the model, and for --speculate; owned
     const char *const *words;          // (n_words): of yalm cache, what follows; argv's
@@ -102,7 +103,7 @@ struct options {
     yalm_group *group; // of processes that mpirun started, which main() joins; NULL: none
 };
 
-// Reads argv into *options, whose strings stay owned by argv. Neither prints nor exits. After a failure there is nothing to free.
+// Reads argv into *options, whose strings stay owned by argv. Neither prints nor exits. After a failure nothing is to be freed.
 yalm_status options_parse(int argc, char **argv, struct options *options, yalm_error *error);
 void options_free(struct options *options);
 

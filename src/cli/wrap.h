@@ -2,7 +2,7 @@
 #pragma once
 #include "cli/cli.h"
 
-// As output(), which a chat's answers go through: but a word that would not fit goes to the next line. The last word waits until
-// it is whole. Code between lines of ``` keeps its lines.
+// As output(), but a word that does not fit goes to the next line. The last word waits until it is whole. Code between lines of
+// ``` keeps its lines.
 yalm_status wrap_output(const char *bytes, size_t length, yalm_error *error);
 yalm_status wrap_end(yalm_error *error); // of an answer

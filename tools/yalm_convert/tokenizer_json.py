@@ -227,6 +227,10 @@ def refuse_missing_bytes(vocabulary: Vocabulary, path: Path) -> None:
         raise ModelError(f"{path}: the vocabulary has no token for byte 0x{missing[0]:02X}; all 256 are needed")
 
 
+# Printable ASCII, a tab, lines' ends, and what UTF-8 has of assigned characters.
+ORDINARY_BYTES = frozenset([9, 10, 13, *range(32, 127), *range(0x80, 0xC0), *range(0xC2, 0xF1), 0xF3])
+
+
 def _note_missing_bytes(data: TokenizerData, model: dict, vocabulary: Vocabulary, path: Path) -> None:
     """Of a byte that the vocabulary lacks, `tokenizers` makes the unknown token, or nothing."""
     missing = vocabulary.missing_bytes(NORMAL)
@@ -240,8 +244,11 @@ def _note_missing_bytes(data: TokenizerData, model: dict, vocabulary: Vocabulary
         data.facts["unknown"] = unknown
     shown = ", ".join(f"0x{byte:02X}" for byte in missing[:4]) + (", …" if len(missing) > 4 else "")
     made = "left out of a text" if unknown is None else f"token {unknown}"
+    rare = (
+        "" if ORDINARY_BYTES.intersection(missing) else ", as the model was trained; ordinary texts have none of them"
+    )
     data.warnings.append(
-        f"{path}: the vocabulary has no token for {len(missing)} of the 256 bytes ({shown}): they are {made}"
+        f"{path}: the vocabulary has no token for {len(missing)} of the 256 bytes ({shown}): they are {made}{rare}"
     )
 
 
