@@ -120,13 +120,17 @@ static void say_traffic(const yalm_group *group)
     say("ranks: sent %llu messages, %s%s", (unsigned long long)traffic.messages, human_bytes(traffic.bytes), waited);
 }
 
-// A file of the cache that turns out to be damaged: what to do.
-static void advise_clearing(const struct options *options, yalm_error *error)
+// An error of a model that was converted: in the name that the user gave it. Where the cache's file is damaged: what to do.
+static void explain(const struct options *options, yalm_error *error)
 {
     const char *name = strrchr(options->converted, '/') + 1;
-    const size_t length = strlen(error->text);
-    snprintf(error->text + length, sizeof error->text - length, "; yalm cache clear %.*s lets it be converted again",
-             (int)strcspn(name, "."), name);
+    const size_t length = strlen(options->converted), end = strlen(error->text);
+    const yalm_error found = *error;
+    if (error->status == YALM_BAD_MODEL)
+        snprintf(error->text + end, sizeof error->text - end, "; yalm cache clear %.*s lets it be converted again",
+                 (int)strcspn(name, "."), name);
+    else if (strncmp(found.text, options->converted, length) == 0)
+        snprintf(error->text, sizeof error->text, "%s%s", options->named, found.text + length);
 }
 
 static bool follows(const yalm_group *group)
@@ -161,8 +165,8 @@ int main(int argc, char **argv)
         mapped = options.model ? options.model : "";
         if (status == YALM_OK)
             status = follows(group) ? follow(&options, &error) : run(&options, &error);
-        if (status == YALM_BAD_MODEL && options.converted)
-            advise_clearing(&options, &error);
+        if (status != YALM_OK && options.converted)
+            explain(&options, &error);
         options_free(&options);
     }
     if (status == YALM_OK)

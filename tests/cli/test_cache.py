@@ -251,6 +251,10 @@ def test_gguf_files(bare, cache, tmp_path):
     assert names(cache) == []
 
 
+def test_errors_name_what_the_user_named(bare, source, cache):
+    assert said(bare(source, "-m", "chat", "-q"), 2).startswith(f"yalm: {source}: this model has no chat template")
+
+
 def test_dtype_is_of_what_is_converted(program, bare, source, cache):
     assert "is no GGUF file and no directory, which would be converted" in program.fails(2, *ASK, "--dtype", "q8")
     assert "--dtype" in said(bare(source, *ASK, "-q", "--dtype", "q3"), 2)
