@@ -384,7 +384,9 @@ def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metada
         if source.tokenizer.facts["type"] == "none":
             raise calibrate.Failed("the model has no tokenizer to read a text by")
         whole = plan_of(source, "bf16", [])
-        with progress("calibration", sum(planned.size for planned in whole), quiet) as bar:
+        with progress(
+            "calibration", 2 * sum(planned.size for planned in whole), quiet
+        ) as bar:  # its second half is the text
             plan = calibrate.weighed(
                 plan, whole, metadata, arguments.output.resolve(), text, lambda n: bar.update(n / 2)
             )

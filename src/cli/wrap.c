@@ -59,7 +59,9 @@ static yalm_status send_word(yalm_error *error)
         status = output("\n", 1, error);
         now.column = now.spaces = 0;
     }
-    now.column = (now.column + now.spaces + width) % most;
+    now.column += now.spaces + width;
+    if (now.column > most) // a longer word than a line, which the terminal breaks
+        now.column %= most;
     for (; now.spaces > 0 && status == YALM_OK; now.spaces -= 16)
         status = output(blanks, now.spaces < 16 ? (size_t)now.spaces : 16, error);
     now.spaces = 0;
