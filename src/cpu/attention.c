@@ -119,8 +119,8 @@ static bool has_few(const struct cpu_kind *kind, int n)
     return kind->few && n >= kind->few->least && n <= kind->few->most;
 }
 
-// The kernel on a run of consecutive slots, of which each query sees [first, last). k: (n_keys, head_dim), k_scales: (n_keys) of
-// int8.
+// The kernel on a run of consecutive slots, of which each query sees [first, last). k: (n_keys, head_dim), k_scales: (n_keys)
+// of int8.
 static void attend_keys(const struct task *task, const float *q, int slot, int n_keys, const void *k, const float *k_scales)
 {
     const struct cpu_state *s = task->s;
@@ -300,8 +300,9 @@ static void attend_block(struct task *task, int first_token, int tokens)
                      task->sum[q] > 0 ? 1.0f / task->sum[q] : 0.0f);
 }
 
-// As many tokens as the kernel likes, but fewer of a short batch, so that it has work for many threads. Not a matter of how many there are, for a result
-// may depend on its block: the integers that keys and values become have units that the block's keys have together.
+// As many tokens as the kernel likes, but fewer of a short batch, so that it has work for many threads. Not a matter of how
+// many there are, for a result may depend on its block: the integers that keys and values become have units that the block's
+// keys have together.
 static int tokens_in_block(const struct cpu_kind *kind, const struct batch *batch)
 {
     enum { TASKS = 64 };
@@ -309,8 +310,8 @@ static int tokens_in_block(const struct cpu_kind *kind, const struct batch *batc
     return share < kind->query_tokens ? kind->query_tokens : share < kind->block_tokens ? share : kind->block_tokens;
 }
 
-// Prefill: each claim takes a block of tokens of a KV head and all the keys that they see. Of a head's the longest come first, and so are not what is left to
-// others at the end.
+// Prefill: each claim takes a block of tokens of a KV head and all the keys that they see. Of a head's the longest come first,
+// and so are not what is left to others at the end.
 static void attend_blocks(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
     const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
@@ -324,8 +325,8 @@ static void attend_blocks(struct cpu_state *s, const struct batch *batch, const 
         }
 }
 
-// Query q's output: alpha Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, in the order of the parts. `begin`: where the parts
-// of its block of tokens lie, (n_kv_heads, n_parts, n_queries).
+// Query q's output: alpha Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, in the order of the parts.
+// `begin`: where the parts of its block of tokens lie, (n_kv_heads, n_parts, n_queries).
 static float *merge_query(struct cpu_state *s, const struct cpu_kind *kind, size_t begin, int n_parts, int n_queries,
                           int kv_head, int first_token, int q, float alpha)
 {
@@ -354,8 +355,8 @@ static int64_t part_start(int64_t from, int64_t to, int part, int n_parts)
     return start < to ? start : to;
 }
 
-// Parts of consecutive keys: of 1,024, where given rows have 256, but as many as make PIECES with all KV heads, so that there is work for many threads. Parts
-// of 256 keys of 64 components are slower by a tenth (llama-3.2-1b, 16,384 tokens).
+// Parts of consecutive keys: of 1,024, where given rows have 256, but as many as make PIECES with all KV heads, so that there
+// is work for many threads. Parts of 256 keys of 64 components are slower by a tenth (llama-3.2-1b, 16,384 tokens).
 static int run_parts(const struct cpu_kind *kind, int n_visible)
 {
     enum { KEYS = 1024, PIECES = 64 };
@@ -378,8 +379,8 @@ static struct seen task_sees(const struct task *task)
     return seen;
 }
 
-// One part of the keys, all the task's queries of one KV head. `begin`: where the parts of its tokens lie, (n_kv_heads, n_parts); they are mostly taken
-// one after another.
+// One part of the keys, all the task's queries of one KV head. `begin`: where the parts of its tokens lie, (n_kv_heads,
+// n_parts); they are mostly taken one after another.
 static void attend_part(struct task *task, struct seen seen, size_t begin, int kv_head, int part)
 {
     struct cpu_state *s = task->s;
@@ -403,7 +404,8 @@ static void attend_part(struct task *task, struct seen seen, size_t begin, int k
                      part_start(seen.from, seen.to, part + 1, seen.n_parts));
 }
 
-// Tokens [first, first + n), in blocks that are attended to together: of all n, or of one each, which then has the parts that it would have alone.
+// Tokens [first, first + n), in blocks that are attended to together: of all n, or of one each, which then has the parts that
+// it would have alone.
 static void attend_parts(struct cpu_state *s, const struct batch *batch, const struct step *step, int first, int n, int block,
                          struct member *me)
 {
@@ -431,8 +433,8 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, const s
         }
 }
 
-// Decode, and short batches: the keys are cut into parts, so that one token can use the whole machine. Of tokens apart there are as many at once as their
-// parts have room.
+// Decode, and short batches: the keys are cut into parts, so that one token can use the whole machine. Of tokens apart there
+// are as many at once as their parts have room.
 static void attend_few(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
     const int most = cpu_kind_of(s, step->layer)->query_tokens;

@@ -211,7 +211,8 @@ static yalm_status cpu_learn(void *state, const struct learning *how, float *cen
     return learn_codebooks(state, how, centroids, error);
 }
 
-// Bytes of one KV head's cache in a layer that dense attention of n tokens from `position` on reads: each row that any of them sees, once.
+// Bytes of one KV head's cache in a layer that dense attention of n tokens from `position` on reads: each row that any of them
+// sees, once.
 static double dense_bytes(const struct cpu_state *s, int n, int64_t position, int layer)
 {
     const struct kv_policy *kv = &cpu_kind_of(s, layer)->kv;

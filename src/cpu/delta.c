@@ -191,7 +191,8 @@ static struct sequence sequence_of(const struct block *b, int i)
     return b->n_turns ? (struct sequence){b->turns[i].state, i, 1} : (struct sequence){b->s, 0, b->n};
 }
 
-// The convolution's inputs for token t and the channels of one head: pointers to what the products gave, or to what the tokens before left.
+// The convolution's inputs for token t and the channels of one head: pointers to what the products gave, or to what the tokens
+// before left.
 static void point_to_inputs(const struct block *b, const float *rows[], const float *given, int width, int channel, int t)
 {
     const struct sequence own = sequence_of(b, b->n_turns ? t : 0);
@@ -355,7 +356,8 @@ static void replay_layer(void *context, int layer)
     keep_inputs(&b, &own, b.given);
 }
 
-// Fills a place with what stands before `position`, behind some of the last tokens apart: all but the rule itself was computed then.
+// Fills a place with what stands before `position`, behind some of the last tokens apart: all but the rule itself was computed
+// then.
 static void replay(struct cpu_state *s, int64_t position)
 {
     struct carried *c = &s->carried;

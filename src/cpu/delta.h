@@ -6,8 +6,8 @@
 // turn's, in that one's session.
 void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, struct member *me);
 
-// Before and after an evaluation of n tokens at `position`, which must be one that delta_holds(). apart: the session may turn out to stand behind any of
-// them. done: it was not interrupted.
+// Before and after an evaluation of n tokens at `position`, which must be one that delta_holds(). apart: the session may turn
+// out to stand behind any of them. done: it was not interrupted.
 void delta_begin(struct cpu_state *s, int64_t position, int n, bool apart);
 void delta_end(struct cpu_state *s, int64_t position, int n, bool done);
 
@@ -20,7 +20,8 @@ bool delta_holds(const struct cpu_state *s, int64_t position);
 // The place that holds what stands before `position`; where none does, one that is to be filled with it.
 int delta_place(struct cpu_state *s, int64_t position);
 
-// A head's state (key_dim, value_dim), and the convolution's last inputs (conv_width - 1, delta_channels()), oldest first, in a place.
+// A head's state (key_dim, value_dim), and the convolution's last inputs (conv_width - 1, delta_channels()), oldest first, in a
+// place.
 float *delta_state(const struct cpu_state *s, int place, int layer, int head);
 float *delta_inputs(const struct cpu_state *s, int place, int layer);
 

@@ -1,9 +1,9 @@
-// k-means of keys as the cache sees them: each sample, recorded before its rotation, is rotated to a position of its own, so that the samples
-// of a head are spread over all rotations that the context can reach (attention scores keys where they stand).
+// k-means of keys as the cache sees them: each sample, recorded before its rotation, is rotated to a position of its own, so
+// that the samples of a head are spread over all rotations that the context can reach (attention scores keys where they stand).
 //
-// k-means++ (Arthur and Vassilvitskii, 2007) chooses the first centroids, then Lloyd's iterations move them: each sample goes to its nearest
-// centroid, by the very kernel that encodes keys, and each centroid to the mean of its samples. One KV head is one item of the team's work,
-// in one order, with a random sequence of its own.
+// k-means++ (Arthur and Vassilvitskii, 2007) chooses the first centroids, then Lloyd's iterations move them: each sample goes
+// to its nearest centroid, by the very kernel that encodes keys, and each centroid to the mean of its samples. One KV head is
+// one item of the team's work, in one order, with a random sequence of its own.
 
 #include "cpu/learn.h"
 #include "cpu/machine/isa.h"
@@ -94,7 +94,8 @@ static double shorten(float *distance, const float *column, const float *centroi
     return total;
 }
 
-// The first centroids of a sub-vector: samples, each drawn with a probability as its squared distance from those that are there.
+// The first centroids of a sub-vector: samples, each drawn with a probability as its squared distance from those that are
+// there.
 static void seed_centroids(const struct class *class, const struct workplace *w, float *centroids, int sub, uint64_t *random)
 {
     const int n = class->how->n, d_sub = class->how->d_sub, d = class->s->config->head_dim;

@@ -6,20 +6,22 @@
 // cache line of an output whose rows are that long.
 enum { ROW_UNIT = 16 };
 
-// Decode: the last claims of a step, so short that nobody waits long for them. The first ones are long: streams begin anew at each.
+// Decode: the last claims of a step, so short that nobody waits long for them. The first ones are long: streams begin anew at
+// each.
 enum { LAST_BYTES = 64 << 10 };
 
 // Decode: of its share of the next product, what a member fetches while it waits. Well within an L2 cache.
 enum { AHEAD_BYTES = 256 << 10 };
 
-// Quantising a few tokens is so little work that a claim of fewer columns, of all tokens together, would cost more than it saves.
+// Quantising a few tokens is so little work that a claim of fewer columns, of all tokens together, would cost more than it
+// saves.
 enum { QUANTISE_COLS = 1024 };
 
 // Of tokens apart: rows that all groups multiply before the next ones are read.
 enum { GROUPS_BYTES = 64 << 10 };
 
-// Tokens apart are multiplied by the kernels of a single one, as many at a time as those take without any depending on the others. The groups
-// are as even as can be.
+// Tokens apart are multiplied by the kernels of a single one, as many at a time as those take without any depending on the
+// others. The groups are as even as can be.
 static int even_groups(int n, int most)
 {
     const int groups = (n + most - 1) / most;

@@ -26,8 +26,8 @@ void matmul_narrow(struct cpu_state *state, struct member *me, const struct prod
 //         …
 //     }
 //
-// matmul_pack() brings x into the forms that the kernels of these matrices want, each in a step of its own: always, or, where it
-// knows for good that a form is not needed, never.
+// matmul_pack() brings x into the forms that the kernels of these matrices want, each in a step of its own: always, or, where
+// it knows for good that a form is not needed, never.
 size_t matmul_groups_bytes(const struct cpu_state *state, int n, int cols); // what it quantises n tokens apart to
 // Where member->apart, set at a run's beginning, each of at most MOST_APART tokens has the bits that it would have alone.
 void matmul_pack(struct cpu_state *state, struct member *me, type_set types, const float *x, int n, int cols);
@@ -35,7 +35,8 @@ void matmul_pack(struct cpu_state *state, struct member *me, type_set types, con
 // The next rows of a step of `rows` rows, most of them of matrices like w.
 bool matmul_claim(const struct cpu_state *state, struct member *me, const struct matrix *w, int rows, int n, struct span *span);
 
-// What the member will read next (n_matrices matrices in one step), to be fetched while it waits for others. Before the claims of the step before.
+// What the member will read next (n_matrices matrices in one step), to be fetched while it waits for others. Before the claims
+// of the step before.
 void matmul_ahead(const struct cpu_state *state, struct member *me, const struct matrix *const *w, int n_matrices, int n);
 
 // Rows that a claim of many tokens' has at most, whatever the matrix.
@@ -44,12 +45,12 @@ int matmul_most_rows(const struct cpu_state *s);
 void matmul_rows(struct cpu_state *state, const struct member *me, const struct product *product, struct span rows,
                  const float *x, int n);
 
-// The same, where what the rows give is wanted by this member at once, and by nobody later: y (n, rows.last - rows.first), in memory of the member's
-// own, which stays in its cache. It lasts until the next such call.
+// The same, where what the rows give is wanted by this member at once, and by nobody later: y (n, rows.last - rows.first), in
+// memory of the member's own, which stays in its cache. It lasts until the next such call.
 float *matmul_rows_here(struct cpu_state *state, const struct member *me, const struct matrix *w, const float *bias,
                         struct span rows, const float *x, int n);
 size_t matmul_rows_here_floats(const struct cpu_state *state); // a member's
 
-// What matrices read, observed for importance (model/importance.h): adds the squares of n tokens' x (n, cols) to an input's sums, in one step;
-// none where `sums`, which all members of a run agree on, is NULL.
+// What matrices read, observed for importance (model/importance.h): adds the squares of n tokens' x (n, cols) to an input's
+// sums, in one step; none where `sums`, which all members of a run agree on, is NULL.
 void matmul_observe(struct member *me, struct input_sums *sums, int input, const float *x, int n, int cols);

@@ -1,5 +1,5 @@
-// Who multiplies: for each type of weights, from how many tokens on, which kernels, and what the tokens become for them. Made once for a session; all that is
-// chosen by type or number of tokens is chosen here.
+// Who multiplies: for each type of weights, from how many tokens on, which kernels, and what the tokens become for them. Made
+// once for a session; all that is chosen by type or number of tokens is chosen here.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,7 +49,8 @@ yalm_status plan_resolve(yalm_activations *activations, type_set types, type_set
 // What multiplies n tokens; where they are apart, each as if it were alone.
 const struct multiplier *plan_multiplier(const struct product_plan *plan, enum dtype type, int n, bool apart);
 
-// As bits (1 << enum token_form): what n tokens become for matrices of these types; and whatever they become for some number of tokens.
+// As bits (1 << enum token_form): what n tokens become for matrices of these types; and whatever they become for some number of
+// tokens.
 unsigned plan_forms(const struct product_plan *plan, type_set types, int n, bool apart);
 unsigned plan_all_forms(const struct product_plan *plan, type_set types);
 
@@ -59,12 +60,12 @@ size_t plan_quantised_bytes(const struct quant_kernels *quant, int n, int cols);
 
 // Most tokens that any of the model's matrices takes in this form; 0: it is not used.
 int plan_most(const struct product_plan *plan, enum token_form form);
-// Bytes that the tokens of a session take at most in TOKENS_16_BITS, what its kernels want as scratch, and the most rows that they multiply together in
-// that form.
+// Bytes that the tokens of a session take at most in TOKENS_16_BITS, what its kernels want as scratch, and the most rows that
+// they multiply together in that form.
 size_t plan_16_bits_bytes(const struct product_plan *plan, int cols);
 size_t plan_scratch(const struct product_plan *plan);
 int plan_16_bits_rows(const struct product_plan *plan);
 
-// "q4 and q8: 16-bit integers; from 33 tokens on tiles of bytes": a line for those types of the model that are multiplied alike. Returns the length
-// that the text has, as snprintf() does.
+// "q4 and q8: 16-bit integers; from 33 tokens on tiles of bytes": a line for those types of the model that are multiplied
+// alike. Returns the length that the text has, as snprintf() does.
 size_t plan_text(const struct product_plan *plan, char *text, size_t room);

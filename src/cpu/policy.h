@@ -2,8 +2,8 @@
 // position, and how one token attends. The forward pass knows none of them; attention.c asks the policy at three places
 // (append, keys for dense attention, attend).
 //
-// A method that scores all keys cheaply and then attends to some of them exactly writes struct selector's two functions, and has
-// selective_attend() (selective.h) as its `attend`, which does the rest: parts, selection, gathering, merging, mean value.
+// A method that scores all keys cheaply and then attends to some of them exactly writes struct selector's two functions, and
+// has selective_attend() (selective.h) as its `attend`, which does the rest: parts, selection, gathering, merging, mean value.
 //
 // Whatever runs in a team's step obeys team.h: outside a claim only arguments and what never changes. So whether a method
 // applies, and in how many steps, may depend on batch and layer, not on anything that a step has written.
@@ -38,8 +38,8 @@ struct policy {
     const char *name;
     size_t method_size; // bytes of state->method, all 0 before plan()
 
-    // Reads the options into the state (which has kernels, config, kv, kv_type, chunk), or refuses them in one line. It may read the head of
-    // a file, and is also called where only sizes are wanted.
+    // Reads the options into the state (which has kernels, config, kv, kv_type, chunk), or refuses them in one line. It may
+    // read the head of a file, and is also called where only sizes are wanted.
     yalm_status (*plan)(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error);
     // What it keeps for the session beside the caches of keys and values (yalm_memory.attention), and scratch.
     void (*carve_kept)(struct cpu_state *s, struct carver *c);
@@ -48,15 +48,16 @@ struct policy {
     yalm_status (*open)(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error);
     void (*close)(struct cpu_state *s); // what open() and plan() took besides; NULL: nothing
 
-    // Stores one position; calls cpu_store_key() and cpu_store_value() for what the caches hold. On its thread alone, each KV head
-    // of a token once.
+    // Stores one position; calls cpu_store_key() and cpu_store_value() for what the caches hold. On its thread alone, each KV
+    // head of a token once.
     void (*append)(struct cpu_state *s, const struct append *row);
 
-    // Further steps once all of a batch's positions are stored in a layer: how many may depend on the arguments alone. NULL: none.
+    // Further steps once all of a batch's positions are stored in a layer: how many may depend on the arguments alone. NULL:
+    // none.
     void (*appended)(struct cpu_state *s, int64_t position, int n, int layer, struct member *me);
 
-    // Methods without a key cache (state->keys is NULL): the keys of n slots from `slot` on, as the cache's type would hold them:
-    // to (n, head_dim), scales (n) of int8, else NULL. At most KEY_TILE slots at a time. NULL: the cache has them.
+    // Methods without a key cache (state->keys is NULL): the keys of n slots from `slot` on, as the cache's type would hold
+    // them: to (n, head_dim), scales (n) of int8, else NULL. At most KEY_TILE slots at a time. NULL: the cache has them.
     void (*decode_keys)(const struct cpu_state *s, int layer, int kv_head, int slot, int n, void *to, float *scales);
 
     // True where this batch attends by the method in this layer; else it is dense.

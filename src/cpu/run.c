@@ -83,7 +83,8 @@ static void run_experts(const struct walk *k, const struct step *step, const flo
 {
     struct cpu_state *s = k->s;
     const int n = k->batch.n, n_experts = s->config->n_experts;
-    // As many rounds as there can be experts with tokens, whatever the routing says: the steps must be the same for all members.
+    // As many rounds as there can be experts with tokens, whatever the routing says: the steps must be the same for all
+    // members.
     const int64_t most = (int64_t)n * s->config->n_active_experts;
     struct expert_round round = experts_begin(s, step, n, k->me);
     for (int i = 0; i < n_experts && i < most; i++) {

@@ -1,4 +1,5 @@
-// Where ranks meet that compute one model (engine/group.h). Each function is some steps of a run (team.h), none without a group.
+// Where ranks meet that compute one model (engine/group.h). Each function is some steps of a run (team.h), none without a
+// group.
 #pragma once
 #include "cpu/state.h"
 

@@ -28,7 +28,8 @@ struct cpu_kind {
     void *keys, *values; // (layers of the kind, n_kv_heads, kv.capacity, head_dim); keys: NULL where the policy decodes them
     float *key_scales, *value_scales; // (layers of the kind, n_kv_heads, kv.capacity) of int8; else NULL
 
-    // Of recurrent layers, in each of CARRIED_PLACES (delta.h): (places, layers of the kind, …); all else of such a kind is NULL.
+    // Of recurrent layers, in each of CARRIED_PLACES (delta.h): (places, layers of the kind, …); all else of such a kind is
+    // NULL.
     float *states; // (n_value_heads, key_dim, value_dim), in blocks of columns as delta_rule() has them
     float *inputs; // (conv_width - 1, delta_channels())
     // What the last tokens apart brought to each layer (delta.h): (layers of the kind, replay_floats())
@@ -41,8 +42,9 @@ struct cpu_kind {
     float *sink_cos, *sink_sin; // (head_dim / 2) at position span - 1
 };
 
-// What recurrent layers carry from token to token lies in several places. An evaluation reads one and writes another: where it is interrupted, nothing is
-// spoilt, and the session can go back to where it began. The third keeps where the last batch of several tokens began.
+// What recurrent layers carry from token to token lies in several places. An evaluation reads one and writes another: where it
+// is interrupted, nothing is spoilt, and the session can go back to where it began. The third keeps where the last batch of
+// several tokens began.
 enum { CARRIED_PLACES = 3 };
 struct carried {
     int64_t at[CARRIED_PLACES]; // the position that each stands before; -1: it holds nothing
@@ -143,8 +145,8 @@ struct cpu_state {
     size_t kv_bytes, kept_bytes, scratch_bytes;
 };
 
-// Everything of `s` but its memory, team, and what the policy opens, and how much memory it wants (state_memory.c). After YALM_OK the caller
-// must call policy->close() and free the method.
+// Everything of `s` but its memory, team, and what the policy opens, and how much memory it wants (state_memory.c). After
+// YALM_OK the caller must call policy->close() and free the method.
 yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error);
 // Pointers into its blocks.
 void cpu_carve(struct cpu_state *s);

@@ -15,9 +15,9 @@
 // accumulators stay in the L2 cache.
 enum { QUERIES_PER_TASK = 64 };
 
-// Between what one thread writes and what the next one does. Kernels go over their scratch in long strides, and the processor fetches ahead of them,
-// past the end as well: lines of a neighbour's scratch, who must get them back for each write. So it seems, at least: between cores of two
-// chiplets that took a sixth of a prompt's speed (docs/engine.md).
+// Between what one thread writes and what the next one does. Kernels go over their scratch in long strides, and the processor
+// fetches ahead of them, past the end as well: lines of a neighbour's scratch, who must get them back for each write. So it
+// seems, at least: between cores of two chiplets that took a sixth of a prompt's speed (docs/engine.md).
 enum { OWN_GAP = 256 << 10 };
 
 static size_t max_size(size_t a, size_t b)

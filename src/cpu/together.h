@@ -1,4 +1,5 @@
-// Tokens of several sessions on one model, evaluated together: the weights are read once, each session's keys and values by itself.
+// Tokens of several sessions on one model, evaluated together: the weights are read once, each session's keys and values by
+// itself.
 #pragma once
 #include "cpu/state.h"
 

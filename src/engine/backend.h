@@ -7,8 +7,8 @@
 #include "util/atomic.h"
 #include "yalm_measure.h"
 
-// What a backend keeps with a model for all its sessions, made by the first that needs it and freed with the model: a GPU's copy of the weights,
-// a CPU's teams of threads.
+// What a backend keeps with a model for all its sessions, made by the first that needs it and freed with the model: a GPU's
+// copy of the weights, a CPU's teams of threads.
 struct shared {
     pthread_mutex_t lock; // held while it is looked at or made
     void *data;           // the backend's own; NULL: not made yet
@@ -33,8 +33,8 @@ struct batch {
     const int32_t *tokens; // (n), each below vocab_size
     int n;                 // 1 … options->chunk
     int64_t position;      // of tokens[0]
-    // (n, vocab_size) where all_logits, else (vocab_size) of the last token; NULL: none wanted. A backend that has fetch() keeps the last
-    // token's, and all of a batch apart, until that is called.
+    // (n, vocab_size) where all_logits, else (vocab_size) of the last token; NULL: none wanted. A backend that has fetch()
+    // keeps the last token's, and all of a batch apart, until that is called.
     float *logits;
     bool all_logits;
     bool apart; // each token becomes, to the bit, what it would in a batch of its own; n is at most what most_apart() says
@@ -69,29 +69,33 @@ struct backend {
     // Fills in what the options leave open (isa, n_threads, chunk), or refuses what this machine has not or cannot do.
     yalm_status (*resolve)(const struct model_config *config, const struct model_weights *weights,
                            yalm_session_options *options, yalm_error *error);
-    // Bytes that open() will take: sets memory->kv_cache, memory->scratch and, where there is such, memory->attention. Where memory is
-    // the device's own, also weights and available, which counts a copy of the weights that is there already.
+    // Bytes that open() will take: sets memory->kv_cache, memory->scratch and, where there is such, memory->attention. Where
+    // memory is the device's own, also weights and available, which counts a copy of the weights that is there already.
     yalm_status (*memory)(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error);
     void *(*open)(const struct backend_plan *plan, yalm_error *error);
     void (*close)(void *state);
     // "2 threads, avx512": the machine that the session runs on.
     void (*describe)(const void *state, char *text, size_t room);
-    // Who multiplies the model's matrices, a line for each kind of them; the text's length, as snprintf() gives it. NULL: not on this device.
+    // Who multiplies the model's matrices, a line for each kind of them; the text's length, as snprintf() gives it. NULL: not
+    // on this device.
     size_t (*describe_products)(const void *state, char *text, size_t room);
     yalm_status (*evaluate)(void *state, const struct batch *batch, yalm_error *error);
-    // A token of each of n sessions on the plan's model, with the bits of evaluate(). Batches of one token, with logits. NULL: one session after another.
+    // A token of each of n sessions on the plan's model, with the bits of evaluate(). Batches of one token, with logits. NULL:
+    // one session after another.
     yalm_status (*evaluate_together)(void *const *states, const struct batch *batches, int n, const struct backend_plan *plan,
                                      yalm_error *error);
     // Tokens that a batch apart may have, for much less than what they cost one by one; NULL, or 1: there is no such thing.
     int (*most_apart)(const void *state);
-    // Whether a batch can be evaluated at `position`, which is no later than the last one's end. Asked where layers are recurrent, which no backend has whose
-    // this is NULL.
+    // Whether a batch can be evaluated at `position`, which is no later than the last one's end. Asked where layers are
+    // recurrent, which no backend has whose this is NULL.
     bool (*holds)(const void *state, int64_t position);
     yalm_status (*fill_random)(void *state, int64_t position, int n, uint64_t seed, yalm_error *error);
-    // Hands over what the cache has for these positions of each kind of layer, piece by piece, in an order that the model and the options decide. What
-    // take() returns other than YALM_OK ends it, and *error is untouched then. YALM_USAGE where the attention method keeps more; NULL: not on this device.
+    // Hands over what the cache has for these positions of each kind of layer, piece by piece, in an order that the model and
+    // the options decide. What take() returns other than YALM_OK ends it, and *error is untouched then. YALM_USAGE where the
+    // attention method keeps more; NULL: not on this device.
     yalm_status (*each_row)(void *state, const struct stretch *of_kind, row_taker *take, void *context, yalm_error *error);
-    // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row once.
+    // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row
+    // once.
     double (*step_bytes)(const void *state, int n, int64_t position);
     yalm_status (*measure_limits)(void *state, double seconds, yalm_limits *limits, yalm_error *error);
     double (*measure_reading)(void *state, double seconds); // see yalm_measure_reading(); NULL: not on this device
@@ -103,7 +107,8 @@ struct backend {
     void (*record)(void *state, const struct key_record *record); // from now on; NULL: no more
     yalm_status (*learn)(void *state, const struct learning *how, float *centroids, yalm_error *error);
 
-    // From the next evaluation on, what the weight matrices read is added to `sums` (model/importance.h); NULL: no more. NULL: not on this device.
+    // From the next evaluation on, what the weight matrices read is added to `sums` (model/importance.h); NULL: no more. NULL:
+    // not on this device.
     void (*observe)(void *state, struct input_sums *sums);
 
     // Only of a backend whose work goes on while its caller does, and which keeps logits where they were computed; else NULL.
@@ -113,14 +118,15 @@ struct backend {
     // Draws by the rules of text/sampler.h; *logit is the token's as evaluated, before biases and penalties.
     yalm_status (*sample)(void *state, const struct draw *draw, int32_t *token, float *logit, yalm_error *error);
 
-    // Only of a backend whose states meet those of other ranks by ways of their own, not through the group; else NULL. Once for a model, when all ranks have
-    // opened their first state: rank 0 makes the invitation, and all join at the same time, with the same bytes.
+    // Only of a backend whose states meet those of other ranks by ways of their own, not through the group; else NULL. Once for
+    // a model, when all ranks have opened their first state: rank 0 makes the invitation, and all join at the same time, with
+    // the same bytes.
     yalm_status (*invite)(void *invitation, yalm_error *error);
     yalm_status (*join)(void *state, const void *invitation, yalm_error *error);
 };
 
 extern const struct backend backend_cpu;
 
-// The CUDA half, opened on demand (cuda_open.c): NULL, and why, where it is not there or this machine has no GPU that it can use. *unfit: it is
-// there, but cannot be loaded or is not of this program's version.
+// The CUDA half, opened on demand (cuda_open.c): NULL, and why, where it is not there or this machine has no GPU that it can
+// use. *unfit: it is there, but cannot be loaded or is not of this program's version.
 const struct backend *cuda_open(bool *unfit, yalm_error *error);

@@ -1,5 +1,5 @@
-// Calibration: a text goes through the model in windows, the keys of all layers are recorded before their rotation, and the codebooks are learned from
-// them by the backend.
+// Calibration: a text goes through the model in windows, the keys of all layers are recorded before their rotation, and the
+// codebooks are learned from them by the backend.
 
 #include "engine/calibrate.h"
 

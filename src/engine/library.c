@@ -24,8 +24,8 @@ static bool own_folder(char folder[PATH_MAX])
     return slash != NULL;
 }
 
-// RTLD_NODELETE: what such a library is made of keeps threads and handlers, so that it must never be unmapped. Which is also why nobody
-// needs to keep the handle.
+// RTLD_NODELETE: what such a library is made of keeps threads and handlers, so that it must never be unmapped. Which is also
+// why nobody needs to keep the handle.
 static void *load(const char *path)
 {
     return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -23,6 +23,7 @@ struct yalm_model {
 // Whether n ranks can share it: YALM_USAGE, with how many could, where a rank would have nothing to do. Reads no weight.
 yalm_status share_check(const struct model_config *config, const struct model_weights *weights, int n_ranks, yalm_error *error);
 
-// A rank's share of the model, that of the group it was opened with. Rank 0 sees to it that the others take theirs of the same model.
+// A rank's share of the model, that of the group it was opened with. Rank 0 sees to it that the others take theirs of the same
+// model.
 yalm_status model_take_share(yalm_model *model, yalm_error *error);
 yalm_status model_share_out(yalm_model *model, yalm_error *error);

@@ -32,7 +32,8 @@ struct yalm_session {
     const float *logits; // one of the two
     struct sampler sampler;
 
-    // What the caller expects (ahead.c), and what of it has been evaluated: logits + i * vocab_size are those after the i-th of `ahead`, counted from 1.
+    // What the caller expects (ahead.c), and what of it has been evaluated: logits + i * vocab_size are those after the i-th of
+    // `ahead`, counted from 1.
     int32_t expected[MOST_AHEAD], ahead[MOST_AHEAD];
     int n_expected, n_ahead;
     int row;             // of ahead_logits that the session stands at
@@ -43,7 +44,8 @@ struct yalm_session {
 bool ahead_is(const yalm_session *s, int32_t token);
 bool ahead_take(yalm_session *s, int32_t token);
 bool ahead_has_logits(const yalm_session *s); // s->logits are of its ahead_logits, those of `row`
-// The batch of the token and of those that are expected after it, which come to lie in `tokens`; of one token where nothing is expected.
+// The batch of the token and of those that are expected after it, which come to lie in `tokens`; of one token where nothing is
+// expected.
 struct batch ahead_batch(const yalm_session *s, int32_t token, int32_t tokens[MOST_AHEAD + 1]);
 // Once that has been evaluated, and the session stands behind its first token.
 void ahead_keep(yalm_session *s, const struct batch *batch);

@@ -23,8 +23,8 @@ struct rope_config {
 
 enum { CONFIG_MAX_LAYERS = 1 << 10, CONFIG_MAX_KINDS = 4, CONFIG_MAX_CONV = 64 };
 
-// A recurrent layer: in attention's place each value head has a matrix that is carried from token to token (Gated DeltaNet: Yang, Kautz and Hatamizadeh,
-// arXiv 2412.06464).
+// A recurrent layer: in attention's place each value head has a matrix that is carried from token to token (Gated DeltaNet:
+// Yang, Kautz and Hatamizadeh, arXiv 2412.06464).
 struct delta_config {
     int n_key_heads, n_value_heads; // the latter a multiple; 0: none of this
     int key_dim, value_dim;         // of a head
@@ -68,19 +68,22 @@ struct model_config {
     bool whole_qk_norm;                      // RMSNorm of all heads of q together, and of k, before rotation
     bool qk_norm;                            // RMSNorm of each head of q and k, before rotation
     bool router_bias;                        // in layers with experts
-    // Experts have scores of their own, 1 / (1 + e^-logit); the best by score and a bias are active, with the score for a weight.
+    // Experts have scores of their own, 1 / (1 + e^-logit); the best by score and a bias are active, with the score for a
+    // weight.
     bool sigmoid_router;
     float expert_scale; // of the active experts' weights; 0: 1
     int shared_ffn_dim; // of an expert that all tokens of a layer with experts go through besides; 0: none
     bool shared_gate;   // that expert has a weight for each token, 1 / (1 + e^-logit); else it is 1
     bool output_gate;   // what attention gives is multiplied by 1 / (1 + e^-gate)
     bool sink_logits;   // each head has a logit without a key, which its softmax counts
-    // With norms_around: the shared expert and the others each have norms of their own, and an expert's weight has a factor (docs/format.md).
+    // With norms_around: the shared expert and the others each have norms of their own, and an expert's weight has a factor
+    // (docs/format.md).
     bool expert_norms;
     bool v_norm;         // RMSNorm without weights of each head of v
     bool layer_scale;    // what leaves a layer has a factor
     int layer_input_dim; // of an input that each layer has for itself (Gemma's per-layer embeddings); 0: none
-    // Of a rank's share of a model (model/share.h): where its KV heads begin, and how many the whole model has; 0: it is the whole.
+    // Of a rank's share of a model (model/share.h): where its KV heads begin, and how many the whole model has; 0: it is the
+    // whole.
     int first_kv_head, all_kv_heads;
     int32_t bos; // -1: none
     int n_eos;
@@ -137,7 +140,8 @@ static inline int config_kv_layer(const struct model_config *config, int layer)
         of--;
     return of;
 }
-// The first of the last layers, which keep no keys: tokens whose logits nobody wants need not go through them. n_layers: there are none such.
+// The first of the last layers, which keep no keys: tokens whose logits nobody wants need not go through them. n_layers: there
+// are none such.
 static inline int config_tail(const struct model_config *config)
 {
     int layer = config->n_layers;

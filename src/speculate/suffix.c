@@ -9,9 +9,8 @@ enum { NONE = -1, ROOT = 0 };
 struct state {
     int32_t length; // of its longest string
     int32_t link;   // the state of that string's longest end that is not of this state
-    int32_t
-        end; // a place where its strings end: the position of the token behind; of a state that was matched, the last such place
-    int32_t edges; // the first; NONE: none
+    int32_t end;    // where its strings end: the position of the token behind; of a matched state, the last such place
+    int32_t edges;  // the first; NONE: none
 };
 
 struct edge {

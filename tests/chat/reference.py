@@ -1,4 +1,5 @@
-"""Chat templates by jinja2, set up as transformers does (utils/chat_template_utils.py), for what the evaluator is compared with.
+"""Chat templates by jinja2, set up as transformers does (utils/chat_template_utils.py), for what the evaluator is compared
+with.
 
 tests/golden/compare_chat_templates.py makes the same comparison with transformers itself.
 """

@@ -136,7 +136,8 @@ CHANNELS = """{%- for m in messages -%}
 
 @pytest.fixture(scope="session")
 def thinker(yalm, tmp_path_factory):
-    """The program with a model that writes channels, as gpt-oss does: whatever it is asked, it thinks "Is it?" and answers "It is."."""
+    """The program with a model that writes channels, as gpt-oss does: whatever it is asked, it thinks "Is it?" and answers "It
+    is."."""
     source = tmp_path_factory.mktemp("thinker") / "thinker"
     shutil.copytree(
         ROOT / "models/fable-4m", source, ignore=shutil.ignore_patterns("make", "reference", "*.txt", "*.model")

@@ -1,4 +1,5 @@
-"""Option --activations: by default as coarse as the weights let it be; int8 where it multiplies, refused where it cannot; int16 and fp32 beside it."""
+"""Option --activations: by default as coarse as the weights let it be; int8 where it multiplies, refused where it cannot; int16
+and fp32 beside it."""
 
 import re
 

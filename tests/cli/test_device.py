@@ -1,5 +1,5 @@
-"""-d auto, cpu and cuda: which device a session runs on, and what is said where it cannot. The CUDA half is a library that is opened when
-it is wanted, so most of what can go wrong is shown by libraries made here."""
+"""-d auto, cpu and cuda: which device a session runs on, and what is said where it cannot. The CUDA half is a library that is
+opened when it is wanted, so most of what can go wrong is shown by libraries made here."""
 
 import shutil
 import subprocess
@@ -78,7 +78,8 @@ def test_a_library_of_another_commit(program, bare, tmp_path):
 
 
 def test_nothing_is_loaded_where_there_is_no_driver(program, yalm, fable, tmp_path):
-    """Nor is a word said of it on auto. With a driver (here one that does nothing) the half beside the program is opened, and judged."""
+    """Nor is a word said of it on auto. With a driver (here one that does nothing) the half beside the program is opened, and
+    judged."""
     if has_gpu():
         pytest.skip("this machine has a GPU")
     program = type(program)(shutil.copy(yalm, tmp_path / "yalm"), fable)

@@ -11,9 +11,10 @@ import pytest
 from harness import THOROUGH
 
 MODEL = Path(__file__).resolve().parents[2] / "models" / "fable-4m"
-LLAMA_BENCH = ["build_commit", "cpu_info", "backends", "model_filename", "model_type", "model_size", "model_n_params", "n_batch", "n_ubatch",
-               "n_threads", "type_k", "type_v", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts",
-               "stddev_ts"]  # fmt: skip
+LLAMA_BENCH = (
+    "build_commit cpu_info backends model_filename model_type model_size model_n_params n_batch n_ubatch n_threads type_k "
+    "type_v n_prompt n_gen n_depth test_time avg_ns stddev_ns avg_ts stddev_ts"
+).split()
 OURS = ["gb_per_s", "limit_gb_per_s", "gop_per_s", "limit_gop_per_s", "fraction_of_limit"]
 OURS += [
     "attention_ns",
@@ -28,7 +29,8 @@ OURS += [
 READS = (
     r"plain reading between the repetitions of (.+): (\d+\.\d) ± \d+\.\d GB/s, and (.+) read at (\d+\.\d) % of that$"
 )
-# What differs in a format alone `make test` tries once, or where others count the same: each such run measures the machine for seconds.
+# What differs in a format alone `make test` tries once, or where others count the same: each such run measures the machine for
+# seconds.
 KINDS_OF_CACHE = [("fp16", "f16", 128), ("fp32", "f32", 256), ("int8", "i8", 68)]
 COPIES_OF_KEYS = [("int8", 1, 4), ("fp16", 2, 0), ("q4", 0.5, 4)]
 if not THOROUGH:
@@ -48,7 +50,8 @@ def check_reads_between(row, repetitions):
     reads = row["samples_reads_between_gb_per_s"]
     assert len(reads) == repetitions + 1 and min(reads) > 0
     assert row["reads_between_gb_per_s"] == pytest.approx(np.mean(reads))
-    # The limit is a best moment, so means stay below it, unless the machine has just become faster: with neighbours, by half and more.
+    # The limit is a best moment, so means stay below it, unless the machine has just become faster: with neighbours, by half
+    # and more.
     assert 0.02 * row["limit_gb_per_s"] < row["reads_between_gb_per_s"] < 4 * row["limit_gb_per_s"]
     assert row["fraction_of_reads_between"] == pytest.approx(row["gb_per_s"] / row["reads_between_gb_per_s"])
 
@@ -78,7 +81,8 @@ def test_throughput_json(program):
 
 
 def test_throughput_tells_attention_from_the_rest(program):
-    """Keys and values of 64 in fp16, 2 KV heads, 4 layers; SparQ with 8 components of 1 byte and a scale for each key, and 128 keys."""
+    """Keys and values of 64 in fp16, 2 KV heads, 4 layers; SparQ with 8 components of 1 byte and a scale for each key, and 128
+    keys."""
     args = "-m throughput -p 0 -n 4 -r 5 --depth 0,1021 --set throughput.fill=random -o json".split()
     sparq = "--attention sparq --attention-ratio 1/8 --set sparq.from=1000 --set sparq.tail=off".split()
     for more in ([], sparq) if THOROUGH else (sparq,):
@@ -92,7 +96,8 @@ def test_throughput_tells_attention_from_the_rest(program):
             assert all(4 * a < ns for a, ns in zip(row["samples_attention_ns"], row["samples_ns"]))
         shares = [4 * a / ns for a, ns in zip(short["samples_attention_ns"], short["samples_ns"])]
         assert min(shares) < 0.6  # weights: 8.4 MB; keys and values: 5 KB
-        # Where the caller's thread is away for layers, others have done its share when it looks at the clock: a time can be too short.
+        # Where the caller's thread is away for layers, others have done its share when it looks at the clock: a time can be too
+        # short.
         assert max(deep["samples_attention_ns"]) > 2 * np.median(short["samples_attention_ns"])
         assert [row["dense_attention_bytes"] for row in (short, deep)] == [2 * 4 * 2 * 128 * n for n in (2.5, 1023.5)]
         keys = 1023.5 * (8 + 4) + 2 * 128 * 128 if more else 1023.5 * 2 * 128
@@ -114,7 +119,8 @@ def test_throughput_names_and_counts_the_cache(program, kv, name, row_bytes):
 def test_throughput_counts_what_sparq_reads(program, copy, component_bytes, scale_bytes):
     """At 1/8 of 64 components and 1,025 keys: 8 components of each, and keys and values of 128 in fp16."""
     args = "-m throughput -p 0 -n 1 -r 1 --depth 0,1024 --set throughput.fill=random -o json".split()
-    sparq = f"--attention sparq --attention-ratio 1/8 --set sparq.from=1000 --set sparq.tail=off --set sparq.copy={copy}".split()
+    settings = f"--set sparq.from=1000 --set sparq.tail=off --set sparq.copy={copy}"
+    sparq = f"--attention sparq --attention-ratio 1/8 {settings}".split()
     at0, deep = (row["gb_per_s"] * row["avg_ns"] for row in json.loads(program.ok(*args, *sparq)))
     expected = 1025 * (8 * component_bytes + scale_bytes) + 2 * 128 * 64 * 2
     assert deep - at0 == pytest.approx(4 * 2 * (expected - 2 * 64 * 2), rel=0.02)
@@ -160,7 +166,8 @@ def test_throughput_csv_and_markdown(program):
     assert len({len(line) for line in lines}) == 1
     for row in cells[2:]:
         assert re.match(r"\d+\.\d\d ± \d+\.\d\d$", row[6]) and row[0] == "fable-4m bf16" and row[2] == "4.20 M"
-        # To four places it may be nothing: where others have the caller's processor, the other thread may have done it all by then.
+        # To four places it may be nothing: where others have the caller's processor, the other thread may have done it all by
+        # then.
         assert re.match(r"\d+\.\d{4}$", row[10]) and re.match(r"\d+\.\d{3} \(\d+\.\d{3}\)$", row[11])
         assert re.match(r"\d+\.\d \(\d+\.\d %\)$" if row[5].startswith("tg") else "$", row[12])
     found = [re.match(READS, line) for line in below.splitlines()]
@@ -274,7 +281,8 @@ def test_verbatim_ids_and_saved_logits(program, ids, tmp_path):
 
 
 def test_chunks_and_strides(program, ids, tmp_path):
-    """Windows of 64: alone, each predicts its tokens but the first; at stride 16, all but the text's first are predicted once."""
+    """Windows of 64: alone, each predicts its tokens but the first; at stride 16, all but the text's first are predicted
+    once."""
     saved = tmp_path / "logits"
     tokens = np.array(ids.read_text().split(), dtype=int)
     *_, nll, n = results(program.ok("-m", "perplexity", "--tokens", ids, "--ctx", 64, "--save-logits", saved))
@@ -408,7 +416,8 @@ def test_passkey_reads_the_question_one_by_one(program):
 
 
 def test_passkey_misses_exit_with_1(program):
-    """Past the trained context, with the beginning forgotten, nothing can be found: here keys are asked of one visible position."""
+    """Past the trained context, with the beginning forgotten, nothing can be found: here keys are asked of one visible
+    position."""
     done = program("-m", "passkey", "--tokens", "-", stdin=b"1 5 6 7 8 9 10 11 12\n1 9 9 9 9 9 3 3 3 3 3\n")
     assert done.returncode == 1
     assert re.search(rb"trial 1: 4 tokens: not found, said \"\d+( \d+)*\"\n", done.stdout)

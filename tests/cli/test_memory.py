@@ -41,7 +41,8 @@ def run(command):
 @pytest.mark.skipif(VARIANT != "release", reason="sanitizers take memory of their own")
 @pytest.mark.parametrize("options", [[], ["--set", "machine.hugepages=on"], ["--ctx", "2048", "--kv", "fp32"]])
 def test_resident_memory(yalm, fable, options):
-    """The file, the cache, and at most 64 MiB. (Completion and throughput read 128 MiB of their own at the end, to measure the machine.)"""
+    """The file, the cache, and at most 64 MiB. (Completion and throughput read 128 MiB of their own at the end, to measure the
+    machine.)"""
     if "machine.hugepages=on" in options and (not ENABLED.exists() or "[never]" in ENABLED.read_text()):
         pytest.skip("this machine has no huge pages")
     code, _, err, resident = run([yalm, fable, *TEXT, *options])

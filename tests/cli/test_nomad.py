@@ -62,7 +62,8 @@ def test_perplexity(program, books, dense, d_sub, kv, skip, most):
     [(1, [], 1.02), (1, ["--set", "hybrid.codes=1"], 1.015), (1, ["--set", "hybrid.codes=1/4"], 1.04), (2, [], 1.02)],
 )
 def test_perplexity_of_the_hybrid(program, books, dense, d_sub, codes, most):
-    """With 1/8 of the keys, 64 at least, from the first token on: what drawing so few costs on this model, 0.8 % with all codes."""
+    """With 1/8 of the keys, 64 at least, from the first token on: what drawing so few costs on this model, 0.8 % with all
+    codes."""
     args = ("--attention", "hybrid", "--set", "hybrid.from=1", "--codebooks", books / f"{d_sub}.nomad", *codes)
     found = perplexity(program, books, *args)
     assert 0.99 * dense < found < most * dense and found != dense

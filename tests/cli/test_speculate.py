@@ -60,7 +60,8 @@ def test_a_draft_of_other_types_has_its_own_activations(program, tmp_path):
 
 
 def test_rows_beyond_the_vocabulary_do_not_count(program, tmp_path):
-    """Models of one family share a tokenizer, and pad their embeddings to different sizes: Qwen2.5's have 151,936 or 152,064 rows."""
+    """Models of one family share a tokenizer, and pad their embeddings to different sizes: Qwen2.5's have 151,936 or 152,064
+    rows."""
     source = tmp_path / "padded"
     shutil.copytree(ROOT / "models/fable-4m", source, ignore=shutil.ignore_patterns("make", "reference", "heldout.txt"))
     hf.edit_json(source / "config.json", vocab_size=4096 + 64)

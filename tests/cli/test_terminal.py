@@ -35,8 +35,8 @@ def test_control_characters_in_names_stay_off_the_terminal(program):
     assert "\033" not in line
 
 
-FULL = [("-i", PROMPT, "-n", "5"), ("-m", "tokenize", "-i", PROMPT), ("--detokenize", "-i", "1 2613"), ("-m", "info",), ("-m", "info", "-o", "json"),
-        ("-m", "verify",), ("--help",), ("--version",), ("-m", "perplexity", "-i", PROMPT),
+FULL = [("-i", PROMPT, "-n", "5"), ("-m", "tokenize", "-i", PROMPT), ("--detokenize", "-i", "1 2613"), ("-m", "info",),
+        ("-m", "info", "-o", "json"), ("-m", "verify",), ("--help",), ("--version",), ("-m", "perplexity", "-i", PROMPT),
         ("-m", "passkey", "-n", "1", "--trials", "1", "-s", "1"),
         ("-m", "throughput", "-p", "4", "-n", "0", "-r", "1", "-o", "json")]  # fmt: skip
 

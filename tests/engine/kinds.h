@@ -2,8 +2,8 @@
 #pragma once
 #include "model/config.h"
 
-// The config's layers, which become six: with a window and without, both with keys and values of their own and with those of a layer before; inputs of their
-// own, and a factor behind each.
+// The config's layers, which become six: with a window and without, both with keys and values of their own and with those of a
+// layer before; inputs of their own, and a factor behind each.
 static inline void give_kinds(struct model_config *c)
 {
     const uint8_t kinds[] = {1, 1, 0, 3, 2, 3};

@@ -80,7 +80,8 @@ static struct matrix random_six_bit(struct random_model *m, enum dtype dtype, in
     return (struct matrix){data, dtype, rows, cols};
 }
 
-// fp8: exponents in the upper part of what the type has, and of E4M3 scales for the rows, of either sign, that begin at any byte.
+// fp8: exponents in the upper part of what the type has, and of E4M3 scales for the rows, of either sign, that begin at any
+// byte.
 static struct matrix random_fp8(struct random_model *m, enum dtype dtype, int rows, int cols)
 {
     const size_t n = (size_t)rows * cols;

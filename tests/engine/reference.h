@@ -81,7 +81,8 @@ static double rotated_dot(const double *q, const double *k, int d, const struct 
     return sum;
 }
 
-// The visibility rule of kv_cache.h, restated: the distance at which position j stands to the query at p, or -1 where it is not seen.
+// The visibility rule of kv_cache.h, restated: the distance at which position j stands to the query at p, or -1 where it is not
+// seen.
 static int reference_distance(const struct kv_policy *kv, int p, int j)
 {
     if (p < kv->span)
@@ -120,7 +121,8 @@ static void reference_int8(double *x, int n, int d)
     }
 }
 
-// keys += by what an int8 cache keeps them less of, where a bias is all that they have in common: the mean of its rotations over the context, an integral.
+// keys += by what an int8 cache keeps them less of, where a bias is all that they have in common: the mean of its rotations
+// over the context, an integral.
 static void reference_offset(const struct reference *r, int layer, double *keys, double by)
 {
     const struct model_config *c = &r->model->config;

@@ -1,5 +1,5 @@
-// Sessions of one small random model, for tests of how a token attends: opened through the public API, fed a text, compared; and
-// codebooks, calibrated with the model into a directory of their own.
+// Sessions of one small random model, for tests of how a token attends: opened through the public API, fed a text, compared;
+// and codebooks, calibrated with the model into a directory of their own.
 #pragma once
 #include <math.h>
 #include <stdio.h>

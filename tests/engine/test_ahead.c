@@ -1,4 +1,5 @@
-// Tokens that are evaluated ahead because the caller expects them: whether it was right or not, each has the bits that it has one by one.
+// Tokens that are evaluated ahead because the caller expects them: whether it was right or not, each has the bits that it has
+// one by one.
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-// Codes in runs, in sessions: they are those of the keys, however these came and were taken back; scores are those of the formula in double precision, from the
-// sub-quantisers that move them most.
+// Codes in runs, in sessions: they are those of the keys, however these came and were taken back; scores are those of the
+// formula in double precision, from the sub-quantisers that move them most.
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -106,11 +106,11 @@ static int32_t token_at(int i, int vocab)
 }
 
 // fp32: rounding of sums over some tens of terms. Quantised weights: tokens are rounded to 15 bits before each product (2.8e-4
-// in two layers is the largest seen). AMX rounds weights so, too, and leaves out the product of both low bytes: each costs about
-// as much as the tokens' rounding (4.1e-4). fp16, bf16 and fp8 ones by VNNI: both are rounded, tokens to some 12 bits, up to 24
-// of them to 14; the largest seen is 7.6e-4 (of the fewer 5.6e-4), where the fp16 cache alone costs up to 1.3e-3.
-// fp16: keys and values carry relative errors of 2^-11. int8: the reference rounds likewise, but an element between two steps may
-// go the other way, which is 1/127 of its row's largest: rarely by float32's errors, often by those of quantised products.
+// in two layers is the largest seen). AMX rounds weights so, too, and leaves out the product of both low bytes: each costs
+// about as much as the tokens' rounding (4.1e-4). fp16, bf16 and fp8 ones by VNNI: both are rounded, tokens to some 12 bits, up
+// to 24 of them to 14; the largest seen is 7.6e-4 (of the fewer 5.6e-4), where the fp16 cache alone costs up to 1.3e-3.
+// fp16: keys and values carry relative errors of 2^-11. int8: the reference rounds likewise, but an element between two steps
+// may go the other way, which is 1/127 of its row's largest: rarely by float32's errors, often by those of quantised products.
 static double tolerance_of(const struct scenario *s, const struct arrangement *a)
 {
     const bool quantised = dtype_group_bytes[s->dtype] != 0, half = !quantised && s->dtype != DTYPE_FP32;
@@ -301,8 +301,8 @@ static void test_threads_do_not_change_a_bit(void **state)
 static void test_long_contexts_in_parts(void **state)
 {
     (void)state;
-    // More keys than one part holds, decoded after a prefill: the merge of parts, of which one has the heads' logits without keys, and the
-    // ring's wrap inside a part.
+    // More keys than one part holds, decoded after a prefill: the merge of parts, of which one has the heads' logits without
+    // keys, and the ring's wrap inside a part.
     const struct scenario s = {"parts", {SHAPE(2, 1, 8), .sink_logits = true}, DTYPE_FP32, 600, true, 4};
     struct random_model *m = random_model_make(s.config, s.dtype, 5);
     m->model.config.context_length = 4096;

@@ -1,5 +1,5 @@
-// One model on several ranks, here threads of one process: the logits of one process, whatever the model is made of; what is refused, and what happens when a
-// rank is lost.
+// One model on several ranks, here threads of one process: the logits of one process, whatever the model is made of; what is
+// refused, and what happens when a rank is lost.
 
 #include <setjmp.h>
 #include <stdarg.h>

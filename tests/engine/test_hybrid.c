@@ -1,5 +1,5 @@
-// Sessions with hybrid attention: equal to dense attention where all keys are selected, near to it where few are, the same to the bit however
-// tokens came and on any number of threads, and what it refuses.
+// Sessions with hybrid attention: equal to dense attention where all keys are selected, near to it where few are, the same to
+// the bit however tokens came and on any number of threads, and what it refuses.
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +115,8 @@ static void test_dense_where_it_does_not_apply(void **state)
     assert_true(off_dense(options, 200) == 0);
 }
 
-// By default 768, but at most 3/16 and at least 1/8 of the keys, and 64; by a ratio its share, and at least 64. The most recent: a quarter of these, 16 at most.
+// By default 768, but at most 3/16 and at least 1/8 of the keys, and 64; by a ratio its share, and at least 64. The most
+// recent: a quarter of these, 16 at most.
 static void test_how_many_keys(void **state)
 {
     (void)state;
@@ -137,8 +138,8 @@ static void test_how_many_keys(void **state)
     assert_int_equal(hybrid_local(&h, 1024), 16);
 }
 
-// By default it begins where reading less pays: 8 bytes of codes, 3/16 of the rows of 160 bytes and 192 KB for the steps are less than all rows from 1,612
-// keys on, and lengths are tried in steps of 64.
+// By default it begins where reading less pays: 8 bytes of codes, 3/16 of the rows of 160 bytes and 192 KB for the steps are
+// less than all rows from 1,612 keys on, and lengths are tried in steps of 64.
 static void test_the_break_even_length(void **state)
 {
     (void)state;
@@ -209,7 +210,8 @@ static void test_memory_and_cost(void **state)
     options.attention_ratio = 0.01f;
     assert_int_equal(yalm_session_memory(&the_model->model, &options, &hybrid, &error), YALM_OK);
     assert_int_equal(hybrid.kv_cache, dense.kv_cache); // keys stay
-    // Codes of 384 slots in runs and of 32 in a block, a line's rest behind that, and which tile it is of; what codes stand for; whole cache lines of each.
+    // Codes of 384 slots in runs and of 32 in a block, a line's rest behind that, and which tile it is of; what codes stand
+    // for; whole cache lines of each.
     enum { RUNS = DIM * 384 / 2, BLOCK = DIM * 16 + 48, TABLES = DIM * 16, RANGES = DIM * 3 * 4 };
     assert_int_equal(hybrid.attention, LAYERS * KV_HEADS * (RUNS + BLOCK + TABLES + RANGES) + 64);
     yalm_session *session = open_with(options);

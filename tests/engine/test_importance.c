@@ -1,5 +1,5 @@
-// What the CPU observes of its matrices' inputs: the sums of the reference in double precision, whatever the architecture; the same to the bit on any
-// number of threads; and nothing once it is switched off.
+// What the CPU observes of its matrices' inputs: the sums of the reference in double precision, whatever the architecture; the
+// same to the bit on any number of threads; and nothing once it is switched off.
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-// Sessions with NoMAD attention: against dense attention where it must be equal, against itself by another way where it must be the same to
-// the bit, and what it refuses.
+// Sessions with NoMAD attention: against dense attention where it must be equal, against itself by another way where it must be
+// the same to the bit, and what it refuses.
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,8 +47,8 @@ static yalm_session_options options_of(const char *attention, int context)
     return options;
 }
 
-// 16 positions, and codebooks whose centroids are exactly their keys: nothing is lost but what 8-bit tables lose, and nothing at all with
-// decoded keys.
+// 16 positions, and codebooks whose centroids are exactly their keys: nothing is lost but what 8-bit tables lose, and nothing
+// at all with decoded keys.
 static void test_keys_on_centroids(void **state)
 {
     (void)state;
@@ -91,8 +91,8 @@ static void test_keys_on_centroids(void **state)
     yalm_session_close(dense);
 }
 
-// Look-ups in 8-bit tables against dense attention on decoded keys: the same codes, filled in, and one token by either way. What the tables
-// lose at this model's large scores is 0.02 to 0.1; the kernels' tests have their exact bound.
+// Look-ups in 8-bit tables against dense attention on decoded keys: the same codes, filled in, and one token by either way.
+// What the tables lose at this model's large scores is 0.02 to 0.1; the kernels' tests have their exact bound.
 static void compare_ways(yalm_session_options options, int depth, double tolerance)
 {
     yalm_error error = {0};

@@ -1,5 +1,5 @@
-// Sessions with SparQ attention: against dense attention where it must be equal, against themselves on other ways to the same cache, and
-// what they say and refuse.
+// Sessions with SparQ attention: against dense attention where it must be equal, against themselves on other ways to the same
+// cache, and what they say and refuse.
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-// Fuzzes what a client sends, and what a model says. The input is a body: it becomes JSON, or an error in words that is JSON itself. The same bytes are then taken
-// apart as a model's text, longer and longer: what was told of a part never changes.
+// Fuzzes what a client sends, and what a model says. The input is a body: it becomes JSON, or an error in words that is JSON
+// itself. The same bytes are then taken apart as a model's text, longer and longer: what was told of a part never changes.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-// libFuzzer entry: a chat template and its variables. The input is two lines: a syntax tree (the JSON of docs/format.md) and an object of variables. A tree that is
-// refused is no finding; with one that is not, and with any variables, rendering ends, stays in its memory, and gives UTF-8 or an error.
+// libFuzzer entry: a chat template and its variables. The input is two lines: a syntax tree (the JSON of docs/format.md) and an
+// object of variables. A tree that is refused is no finding; with one that is not, and with any variables, rendering ends,
+// stays in its memory, and gives UTF-8 or an error.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

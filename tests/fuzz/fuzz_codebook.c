@@ -1,6 +1,7 @@
-// Fuzzes the file of codebooks. The input's first byte picks what its rest is: the file as it is; or a header's fields behind the magic bytes
-// and some of the centroids, with length, the model's checksum and the body's made right, so that mutations reach what lies behind them.
-// Whatever it is, it is opened, with as many finite centroids as the model needs, or refused with one line of text.
+// Fuzzes the file of codebooks. The input's first byte picks what its rest is: the file as it is; or a header's fields behind
+// the magic bytes and some of the centroids, with length, the model's checksum and the body's made right, so that mutations
+// reach what lies behind them. Whatever it is, it is opened, with as many finite centroids as the model needs, or refused with
+// one line of text.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

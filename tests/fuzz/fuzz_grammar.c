@@ -1,5 +1,6 @@
-// Fuzzes grammars and schemas: the first byte chooses the notation and how many bytes at the end are a text that the automaton reads. Whatever they are, there is a
-// grammar or one line of an error; and what the automaton takes byte by byte leaves it in a state of its own.
+// Fuzzes grammars and schemas: the first byte chooses the notation and how many bytes at the end are a text that the automaton
+// reads. Whatever they are, there is a grammar or one line of an error; and what the automaton takes byte by byte leaves it in
+// a state of its own.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-// Fuzzes the option parser: the input's lines are argv. Whatever they are, the parser returns a status, and on failure one line of text.
+// Fuzzes the option parser: the input's lines are argv. Whatever they are, the parser returns a status, and on failure one line
+// of text.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,9 @@
 // For test_grammar.py: does a grammar take a text, and does a mask hold the tokens that it should?
 //
 // usage: match grammar|schema FILE            reads texts from stdin, each ended by a NUL; says yes, no, or more (a beginning
-// of one that it takes)
-//        match grammar|schema FILE MODEL      says for each text, token by token, whether the mask holds what the automaton takes byte by byte
+//                                             of one that it takes)
+//        match grammar|schema FILE MODEL      says for each text, token by token, whether the mask holds what the automaton
+//                                             takes byte by byte
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,8 @@ Needs torch, transformers and mpmath; the tests need only the file that it write
     python tests/model/rope_golden.py > tests/model/rope_golden.h
 """
 
+import textwrap
+
 import mpmath
 import transformers
 from transformers import LlamaConfig
@@ -97,9 +99,10 @@ def main():
         if p["rope_type"] == "yarn":
             fields += [f".beta_fast = {p.get('beta_fast', 32.0)!r}", f".beta_slow = {p.get('beta_slow', 1.0)!r}"]
             fields += [f".attention_factor = {scale!r}", f".truncate = {str(p.get('truncate', True)).lower()}"]
-        print(f"    {{{head_dim}, {p.get('seq_len', 4096)}, {{{', '.join(fields)}}}, {scale!r},\n     {{", end="")
-        rows = [", ".join(f"{v:.9g}" for v in values[i : i + 8]) for i in range(0, len(values), 8)]
-        print(",\n      ".join(rows) + "}},")
+        head = f"    {{{head_dim}, {p.get('seq_len', 4096)}, {{{', '.join(fields)}}}, {scale!r},"
+        body = ", ".join(f"{value:.9g}" for value in values)
+        print(textwrap.fill(head, 128, subsequent_indent="     "))
+        print(textwrap.fill(f"     {{{body}}}}},", 128, subsequent_indent="      "))
     print("};\n")
 
     mpmath.mp.prec = 300

@@ -1,7 +1,8 @@
 // Evaluates token ids through the public API alone and writes what the parity tests compare:
 //     driver MODEL TOKENS OUT [isa=NAME] [threads=N] [kv=fp16|fp32] [activations=fp32] [chunk=N] [inner=N] [back=P] [greedy=N]
-// TOKENS holds int32 ids. `chunk` ids go into each yalm_eval() (0: all); `inner` is the session's own chunk. `back` then rolls back
-// to that position and evaluates the rest again, whose logits replace the first ones. OUT gets float32 logits (n, vocab_size), or, with
+// TOKENS holds int32 ids. `chunk` ids go into each yalm_eval() (0: all); `inner` is the session's own chunk. `back` then rolls
+// back to that position and evaluates the rest again, whose logits replace the first ones. OUT gets float32 logits (n,
+// vocab_size), or, with
 // `greedy`, as many int32 ids that greedy sampling goes on with.
 #include <stdio.h>
 #include <stdlib.h>

@@ -18,7 +18,7 @@ ISAS = (
     ["scalar", "neon", "neondot", "neoni8mm"] if ARM else ["scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"]
 )
 EXACT = 1e-4  # of the logits' range: float32 activations and cache
-INTEGERS = 1e-3  # of the logits' range: 16-bit integers instead, the default of 16-bit weights by VNNI; the largest seen is half of it
+INTEGERS = 1e-3  # of the logits' range: 16-bit integers instead, as 16-bit weights by VNNI have; the largest seen is half of it
 HALF = 4e-3  # of the logits' range: keys and values rounded to 11 bits; the largest seen is half of it
 
 WINDOWED = ("tiny-gemma2", "tiny-gemma3", "tiny-olmo3")  # some of whose layers have a window

@@ -15,7 +15,8 @@ from harness import HANG, ROOT, convert_directory, wait_until
 # Shows tools, calls and results, and names every form of calls that is read: <tool_call>, [TOOL_CALLS].
 TEMPLATE = """{%- if tools %}Tools: {{ tools | tojson }}{{ "\\n" }}{% endif %}
 {%- for m in messages %}[{{ m.role }}] {{ m.content }}
-{%- for c in m.tool_calls or [] %}{# or [TOOL_CALLS] #}<tool_call>{{ c.function.name }} {{ c.function.arguments | tojson }}</tool_call>{% endfor %}
+{%- for c in m.tool_calls or [] %}{# or [TOOL_CALLS] #}{% set f = c.function -%}
+<tool_call>{{ f.name }} {{ f.arguments | tojson }}</tool_call>{% endfor %}
 {{- "\\n" }}{% endfor %}{% if add_generation_prompt %}[assistant] {% if thinking %}<think>{{ "\\n" }}{% endif %}{% endif %}"""
 
 

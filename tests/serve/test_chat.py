@@ -1,4 +1,5 @@
-"""Conversations in the forms of OpenAI and Anthropic: templates, reasoning, calls of tools, streams. What the model "says" is forced by a grammar."""
+"""Conversations in the forms of OpenAI and Anthropic: templates, reasoning, calls of tools, streams. What the model "says" is
+forced by a grammar."""
 
 from __future__ import annotations
 
@@ -384,7 +385,8 @@ def test_messages_of_every_kind_of_block(talker):
             ],
         },
     ]
-    want = '[system] Be brief.\n[user] One?\n[assistant] See.<tool_call>first {"a": 5}</tool_call>\n[tool] 55\n[user] And?\n[assistant] '
+    want = '[system] Be brief.\n[user] One?\n[assistant] See.<tool_call>first {"a": 5}</tool_call>\n'
+    want += "[tool] 55\n[user] And?\n[assistant] "
     count = talker.post("/v1/messages/count_tokens", system="Be brief.", messages=messages).json["input_tokens"]
     assert count == len(talker.post("/tokenize", content=want).json["tokens"])
     usage = claude(talker, messages=messages, system=[{"type": "text", "text": "Be brief."}], max_tokens=1).json[

@@ -1,4 +1,5 @@
-"""What was read before is not read again: within a session, among sessions, beyond them, and behind sliding windows. The texts stay the same."""
+"""What was read before is not read again: within a session, among sessions, beyond them, and behind sliding windows. The texts
+stay the same."""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def test_more_conversations_than_sessions(start):
 
 @pytest.mark.parametrize("together", [False, True], ids=["in turn", "at once"])
 def test_a_system_prompt_is_read_once(start, together):
-    """Conversations that go on side by side, in sessions of their own, share the reading of what they begin with, even while it is being read."""
+    """Conversations that go on side by side, in sessions of their own, share the reading of what they begin with, even while it
+    is being read."""
     server = start("--parallel", 4)
     prompts = [f"{SYSTEM} And now tell of the {animal}." for animal in ("fox", "cat", "hare", "wolf")]
     alone = [fresh(server, prompt, max_tokens=30) for prompt in prompts]
@@ -156,7 +158,8 @@ def test_kinds_of_layers(start, gemma):
 
 
 def test_recurrent_layers(start, recurrent):
-    """A conversation goes on where it ended, or from where its last prompt's end began; what comes is what a whole reading gives."""
+    """A conversation goes on where it ended, or from where its last prompt's end began; what comes is what a whole reading
+    gives."""
     server = start("--parallel", 2, "-T", 512, "--set", "machine.chunk=64", model=recurrent)
     assert not any("of what was read" in line for line in server.lines)  # pages have no recurrent states
     prompt = [(7 * i * i + i) % 300 for i in range(300)]

@@ -1,4 +1,5 @@
-"""Many requests at once, well-formed, malformed, and left half-way: nothing falls over, nothing leaks, every well-formed one is answered right.
+"""Many requests at once, well-formed, malformed, and left half-way: nothing falls over, nothing leaks, every well-formed one is
+answered right.
 
 YALM_STRESS=10000 makes it so many requests; 400 else."""
 

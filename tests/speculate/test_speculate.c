@@ -117,7 +117,8 @@ static void test_the_text_is_the_same(void **state)
     random_model_free(m);
 }
 
-// The model itself, which is always right, and ones that know nothing: the last two guess tokens that it has not, and are given tokens that they have not.
+// The model itself, which is always right, and ones that know nothing: the last two guess tokens that it has not, and are given
+// tokens that they have not.
 static void test_drafts(void **state)
 {
     (void)state;

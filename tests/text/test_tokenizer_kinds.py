@@ -1,5 +1,5 @@
-"""Token ids against those of the `tokenizers` library for each kind of setting that tokenizer.json files have: pre-tokenizers, normalisers, added tokens'
-flags, vocabularies that lack bytes. tests/golden/make_kinds_golden.py made the file of ids."""
+"""Token ids against those of the `tokenizers` library for each kind of setting that tokenizer.json files have: pre-tokenizers,
+normalisers, added tokens' flags, vocabularies that lack bytes. tests/golden/make_kinds_golden.py made the file of ids."""
 
 from __future__ import annotations
 

@@ -27,8 +27,9 @@ const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *k
 const struct byte_attention *byte_attention_select(const struct cpu_kernels *kernels, yalm_activations activations,
                                                    enum kv_type type, int head_dim);
 
-// By what the scores of a copy are computed: the table's function; of an int8 copy, where the machine has VNNI and `activations` is not fp32, dot products of
-// bytes (vnni/sparq.c), for which each query is rounded to 127ths of its largest component.
+// By what the scores of a copy are computed: the table's function; of an int8 copy, where the machine has VNNI and
+// `activations` is not fp32, dot products of bytes (vnni/sparq.c), for which each query is rounded to 127ths of its largest
+// component.
 void (*score_select(const struct cpu_kernels *kernels, yalm_activations activations,
                     enum copy_type type))(const struct score_args *args);
 

@@ -63,7 +63,8 @@ static bool can_run(const struct cpu_kernels *kernels)
 
 const struct cpu_kernels *const *cpu_kernels_of_machine(void)
 {
-    // Best first: what a machine can run is always a tail of one of these lists, for each implies the rest, but AVX-512 not AVX-VNNI.
+    // Best first: what a machine can run is always a tail of one of these lists, for each implies the rest, but AVX-512 not
+    // AVX-VNNI.
     static const struct cpu_kernels *const all[] = {&cpu_kernels_amx,
                                                     &cpu_kernels_avx512vnni,
                                                     &cpu_kernels_avx512,
@@ -79,9 +80,10 @@ const struct cpu_kernels *const *cpu_kernels_of_machine(void)
     return list;
 }
 
-// Measured: a Zen 5 reads quantised rows at 95 to 100 % of its limit two at a time and at 87 four at a time, an Emerald Rapids is faster with four.
-// A Zen 4, whose L1 is a third smaller, loses up to a quarter where all that is read passes through that (docs/kernels.md, what L1 keeps). An Emerald
-// Rapids reads runs at 95 % of its limit when they are fetched to L2 and at 79 when to L1, whose line buffers are few; to a Zen 5 it makes no difference.
+// Measured: a Zen 5 reads quantised rows at 95 to 100 % of its limit two at a time and at 87 four at a time, an Emerald Rapids
+// is faster with four. A Zen 4, whose L1 is a third smaller, loses up to a quarter where all that is read passes through that
+// (docs/kernels.md, what L1 keeps). An Emerald Rapids reads runs at 95 % of its limit when they are fetched to L2 and at 79
+// when to L1, whose line buffers are few; to a Zen 5 it makes no difference.
 struct fetching machine_fetching(void)
 {
     enum { SMALL_L1 = 32 << 10 };

@@ -1,4 +1,5 @@
-"""What the llm package does with the server at the address in argv[1]: as a program, with a model of its file of further ones. Fails where it does not work."""
+"""What the llm package does with the server at the address in argv[1]: as a program, with a model of its file of further ones.
+Fails where it does not work."""
 
 import os
 import subprocess
