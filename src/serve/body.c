@@ -79,18 +79,22 @@ const cJSON *body_member(const cJSON *object, const char *key)
     return cJSON_IsNull(member) ? NULL : member;
 }
 
+bool body_is_integer(const cJSON *item, int64_t min, int64_t max, int64_t *value)
+{
+    const double number = cJSON_IsNumber(item) ? item->valuedouble : NAN;
+    if (!(number >= (double)min && number <= (double)max) || number != floor(number))
+        return false;
+    *value = (int64_t)number;
+    return true;
+}
+
 bool body_integer(struct request *request, const cJSON *object, const char *key, int64_t min, int64_t max, int64_t *value)
 {
     const cJSON *member = body_member(object, key);
-    if (member == NULL)
+    if (member == NULL || body_is_integer(member, min, max, value))
         return true;
-    const double number = member->valuedouble;
-    if (!cJSON_IsNumber(member) || !(number >= (double)min && number <= (double)max) || number != floor(number)) {
-        request_fail(request, 400, "'%s': expected an integer from %lld to %lld", key, (long long)min, (long long)max);
-        return false;
-    }
-    *value = (int64_t)number;
-    return true;
+    request_fail(request, 400, "'%s': expected an integer from %lld to %lld", key, (long long)min, (long long)max);
+    return false;
 }
 
 bool body_number(struct request *request, const cJSON *object, const char *key, double min, double max, float *value)

@@ -13,6 +13,8 @@ cJSON *body_parse_text(const char *text);
 
 // The member, or NULL where it is absent or null.
 const cJSON *body_member(const cJSON *object, const char *key);
+// Whether it is an integer of this range, which *value becomes.
+bool body_is_integer(const cJSON *item, int64_t min, int64_t max, int64_t *value);
 bool body_integer(struct request *request, const cJSON *object, const char *key, int64_t min, int64_t max, int64_t *value);
 bool body_number(struct request *request, const cJSON *object, const char *key, double min, double max, float *value);
 bool body_bool(struct request *request, const cJSON *object, const char *key, bool *value);

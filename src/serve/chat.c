@@ -4,23 +4,18 @@
 
 #include "serve/body.h"
 #include "serve/dialogue.h"
+#include "serve/json.h"
 #include "serve/openai.h"
 
 struct chat {
     struct openai head;
     struct dialogue dialogue;
-    struct streamed { // of a task
-        struct told told;
-        size_t scores;
-        bool begun;
-    } * streamed; // (n_tasks), owned
 };
 
 static void free_chat(void *api)
 {
     struct chat *chat = api;
     dialogue_free(&chat->dialogue);
-    free(chat->streamed);
     free(chat);
 }
 
@@ -53,66 +48,78 @@ static bool read_chat(struct request *request, struct chat *chat)
            dialogue_prompt(request, &chat->dialogue) && generation_fit(request);
 }
 
-// ---------------------------------------------------------------- log probabilities
+// ---------------------------------------------------------------- the answer
 
 static void add_logprobs(const struct task *task, size_t from, struct buffer *out)
 {
     if (task->request->how->options.n_likely < 0 || from == task->generator.scores.n) {
-        buffer_text(out, ",\"logprobs\":null");
+        json_raw(out, "logprobs", "null");
         return;
     }
-    buffer_text(out, ",\"logprobs\":{\"content\":");
-    openai_scores(task, from, out);
-    buffer_text(out, "}");
+    json_open(out, "logprobs", '{');
+    openai_scores(out, "content", task, from);
+    json_close(out, "}");
 }
-
-// ---------------------------------------------------------------- the answer
 
 static const char *finish_of(const struct task *task)
 {
     return task->generator.speech.n_calls && strcmp(task->finish, "stop") == 0 ? "tool_calls" : task->finish;
 }
 
+static void add_calls(const struct chat *chat, const struct task *task, struct buffer *out)
+{
+    const struct speech *speech = &task->generator.speech;
+    json_open(out, "tool_calls", '[');
+    for (int i = 0; i < speech->n_calls; i++) {
+        const struct call *call = &speech->calls[i];
+        const struct span arguments = {call->arguments.at, call->arguments.length}, none = {"{}", 2};
+        openai_call(out, &chat->head, task, i, (struct span){call->name.at, call->name.length},
+                    arguments.length ? arguments : none);
+    }
+    json_close(out, "]");
+}
+
 static void add_choice(const struct chat *chat, const struct task *task, struct buffer *out)
 {
     const struct speech *speech = &task->generator.speech;
-    buffer_format(out, "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", task->choice);
+    json_open(out, NULL, '{');
+    json_integer(out, "index", task->choice);
+    json_open(out, "message", '{');
+    json_text(out, "role", "assistant");
     if (speech->n_calls && speech->content.length == 0)
-        buffer_text(out, "null");
+        json_raw(out, "content", "null");
     else
-        buffer_json(out, speech->content.at, speech->content.length);
-    if (speech->reasoning.length) {
-        buffer_text(out, ",\"reasoning_content\":");
-        buffer_json(out, speech->reasoning.at, speech->reasoning.length);
-    }
-    for (int i = 0; i < speech->n_calls; i++) {
-        const struct call *call = &speech->calls[i];
-        buffer_text(out, i ? "," : ",\"tool_calls\":[");
-        openai_call_head(out, &chat->head, task, i, (struct span){call->name.at, call->name.length});
-        buffer_text(out, ",\"arguments\":");
-        buffer_json(out, call->arguments.length ? call->arguments.at : "{}",
-                    call->arguments.length ? call->arguments.length : 2);
-        buffer_text(out, "}}");
-    }
-    buffer_text(out, speech->n_calls ? "]}" : "}");
+        json_bytes(out, "content", speech->content.at, speech->content.length);
+    if (speech->reasoning.length)
+        json_bytes(out, "reasoning_content", speech->reasoning.at, speech->reasoning.length);
+    if (speech->n_calls)
+        add_calls(chat, task, out);
+    json_close(out, "}");
     add_logprobs(task, 0, out);
-    buffer_format(out, ",\"finish_reason\":\"%s\"}", finish_of(task));
+    json_text(out, "finish_reason", finish_of(task));
+    json_close(out, "}");
 }
 
 // One event: a change of the message, or its end.
-static void send_delta(struct request *request, const struct chat *chat, const struct task *task, struct streamed *streamed,
-                       struct buffer *delta, const char *finish)
+static void send_delta(struct request *request, const struct chat *chat, struct task *task, struct buffer *delta,
+                       const char *finish)
 {
+    struct sent *sent = &task->sent;
     struct buffer json = {0};
     openai_head(request, &chat->head, &json);
-    buffer_format(&json, ",\"choices\":[{\"index\":%d,\"delta\":{", task->choice);
+    json_open(&json, "choices", '[');
+    json_open(&json, NULL, '{');
+    json_integer(&json, "index", task->choice);
+    json_open(&json, "delta", '{');
     buffer_add(&json, delta->at, delta->length);
-    buffer_text(&json, "}");
-    add_logprobs(task, streamed->begun ? streamed->scores : task->generator.scores.n,
-                 &json); // the first event tells the role alone
-    streamed->scores = streamed->begun ? task->generator.scores.n : 0;
-    buffer_format(&json, finish ? ",\"finish_reason\":\"%s\"}]" : ",\"finish_reason\":%s}]", finish ? finish : "null");
-    buffer_text(&json, chat->head.usage ? ",\"usage\":null}" : "}");
+    json_close(&json, "}");
+    add_logprobs(task, sent->begun ? sent->scores : task->generator.scores.n, &json); // the first event tells the role alone
+    sent->scores = sent->begun ? task->generator.scores.n : 0;
+    json_text(&json, "finish_reason", finish);
+    json_close(&json, "}]");
+    if (chat->head.usage)
+        json_raw(&json, "usage", "null");
+    json_close(&json, "}");
     json.failed |= delta->failed;
     buffer_free(delta);
     openai_event(request, &json);
@@ -120,36 +127,40 @@ static void send_delta(struct request *request, const struct chat *chat, const s
 
 static void add_piece(const struct chat *chat, const struct task *task, const struct piece *piece, struct buffer *delta)
 {
-    if (piece->part == PART_CALL) {
-        buffer_text(delta, "\"tool_calls\":[");
-        openai_call_head(delta, &chat->head, task, piece->call, piece->text);
-        buffer_text(delta, ",\"arguments\":\"\"}}]");
+    if (piece->part == PART_TEXT || piece->part == PART_REASONING) {
+        json_bytes(delta, piece->part == PART_TEXT ? "content" : "reasoning_content", piece->text.at, piece->text.length);
         return;
     }
-    if (piece->part == PART_ARGUMENTS)
-        buffer_format(delta, "\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":", piece->call);
-    else
-        buffer_text(delta, piece->part == PART_TEXT ? "\"content\":" : "\"reasoning_content\":");
-    buffer_json(delta, piece->text.at, piece->text.length);
-    buffer_text(delta, piece->part == PART_ARGUMENTS ? "}}]" : "");
+    json_open(delta, "tool_calls", '[');
+    if (piece->part == PART_CALL)
+        openai_call(delta, &chat->head, task, piece->call, piece->text, (struct span){"", 0});
+    else {
+        json_open(delta, NULL, '{');
+        json_integer(delta, "index", piece->call);
+        json_open(delta, "function", '{');
+        json_bytes(delta, "arguments", piece->text.at, piece->text.length);
+        json_close(delta, "}}");
+    }
+    json_close(delta, "]");
 }
 
-static void stream_progress(struct request *request, const struct chat *chat, const struct task *task)
+static void stream_progress(struct request *request, const struct chat *chat, struct task *task)
 {
-    struct streamed *streamed = &chat->streamed[task - request->tasks];
+    struct sent *sent = &task->sent;
     struct buffer delta = {0};
     struct piece piece;
-    if (!streamed->begun) {
-        buffer_text(&delta, "\"role\":\"assistant\",\"content\":null");
-        send_delta(request, chat, task, streamed, &delta, NULL);
-        streamed->begun = true;
+    if (!sent->begun) {
+        json_text(&delta, "role", "assistant");
+        json_raw(&delta, "content", "null");
+        send_delta(request, chat, task, &delta, NULL);
+        sent->begun = true;
     }
-    while (speech_news(&task->generator.speech, &streamed->told, &piece)) {
+    while (speech_news(&task->generator.speech, &sent->told, &piece)) {
         add_piece(chat, task, &piece, &delta);
-        send_delta(request, chat, task, streamed, &delta, NULL);
+        send_delta(request, chat, task, &delta, NULL);
     }
     if (task->finish)
-        send_delta(request, chat, task, streamed, &delta, finish_of(task));
+        send_delta(request, chat, task, &delta, finish_of(task));
     if (request->n_finished == request->n_tasks && task->finish)
         openai_done(request, &chat->head);
 }
@@ -165,36 +176,22 @@ static void progress(struct request *request, struct task *task)
     if (task->finish == NULL || request->n_finished < request->n_tasks)
         return;
     openai_head(request, &chat->head, &json);
-    buffer_text(&json, ",\"choices\":[");
-    for (int i = 0; i < request->n_tasks; i++) {
-        buffer_text(&json, i ? "," : "");
+    json_open(&json, "choices", '[');
+    for (int i = 0; i < request->n_tasks; i++)
         add_choice(chat, &request->tasks[i], &json);
-    }
-    buffer_text(&json, "]");
+    json_close(&json, "]");
     openai_usage(request, &json);
     if (request->n_tasks == 1)
         openai_timings(task, &json);
-    buffer_text(&json, "}");
+    json_close(&json, "}");
     request_send(request, &json);
 }
 
 void handle_chat(struct request *request)
 {
-    struct chat *chat = calloc(1, sizeof *chat);
-    if (chat == NULL) {
-        request_fail(request, 503, "out of memory for a request");
-        return;
-    }
-    request->api = chat;
-    request->free_api = free_chat;
-    request->progress = progress;
-    if (!read_chat(request, chat))
-        return;
-    chat->streamed = calloc((size_t)request->how->n_choices, sizeof *chat->streamed);
-    if (chat->streamed)
+    struct chat *chat = request_api(request, sizeof *chat, free_chat, progress);
+    if (chat && read_chat(request, chat))
         generation_start(request, chat->head.stream);
-    else
-        request_fail(request, 503, "out of memory for a request");
 }
 
 void handle_apply_template(struct request *request)
@@ -204,9 +201,9 @@ void handle_apply_template(struct request *request)
     char *text;
     size_t length;
     if (dialogue_read_openai(request, &dialogue, true) && dialogue_render(request, &dialogue, &text, &length)) {
-        buffer_text(&out, "{\"prompt\":");
-        buffer_json(&out, text, length);
-        buffer_text(&out, "}");
+        json_open(&out, NULL, '{');
+        json_bytes(&out, "prompt", text, length);
+        json_close(&out, "}");
         free(text);
         request_send_all(request, &out);
     }
@@ -218,9 +215,7 @@ void handle_count_chat(struct request *request)
     struct dialogue dialogue = {0};
     if (generation_read(request, "stop") && dialogue_read_openai(request, &dialogue, true) &&
         dialogue_prompt(request, &dialogue)) {
-        struct buffer out = {0};
-        buffer_format(&out, "{\"input_tokens\":%zu}", request->how->prompts[0].n);
-        request_send_all(request, &out);
+        openai_count(request);
     }
     dialogue_free(&dialogue);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "serve/body.h"
+#include "serve/json.h"
 #include "serve/openai.h"
 #include "util/utf8.h"
 
@@ -12,18 +13,12 @@ struct completions {
     bool echo;
 };
 
-static void free_completions(void *api)
-{
-    struct completions *completions = api;
-    free(completions->head.sent);
-    free(completions);
-}
-
 // ---------------------------------------------------------------- the request
 
 static bool read_request(struct request *request, struct completions *completions)
 {
     int64_t logprobs = -1, best_of = 0;
+    completions->head.object = "text_completion";
     if (!generation_read(request, "stop") || !openai_begin(request, &completions->head, "cmpl-") ||
         !body_bool(request, request->json, "echo", &completions->echo) ||
         !body_integer(request, request->json, "logprobs", 0, MAX_TOP, &logprobs) ||
@@ -46,46 +41,47 @@ static bool read_request(struct request *request, struct completions *completion
 
 static void add_top(struct buffer *out, const yalm_model *model, const struct score *likely, int n)
 {
-    buffer_text(out, "{");
+    json_open(out, NULL, '{');
     for (int i = 0; i < n && likely[i].token >= 0; i++) {
         buffer_text(out, i ? "," : "");
-        token_text(out, model, likely[i].token, true);
+        token_text(out, model, likely[i].token);
         buffer_text(out, ":");
-        buffer_number(out, likely[i].log_probability);
+        json_number(out, NULL, likely[i].log_probability);
     }
-    buffer_text(out, "}");
+    json_close(out, "}");
 }
 
 // Of the scores from `from` on. *offset: characters of the text before them; moved on.
 static void add_logprobs(const struct task *task, size_t from, size_t *offset, struct buffer *out)
 {
     const yalm_model *model = task->request->server->model;
+    const struct scores *scores = &task->generator.scores;
     const int n_top = task->request->how->options.n_likely;
-    struct buffer values = {0}, tops = {0}, offsets = {0};
-    buffer_text(out, "{\"tokens\":[");
-    for (size_t i = from; i < task->generator.scores.n; i++) {
-        const struct score *score = &task->generator.scores.list[i];
-        const char *comma = i > from ? "," : "";
-        size_t length;
-        const char *bytes = token_bytes(model, score->token, &length);
-        buffer_text(out, comma);
-        token_text(out, model, score->token, true);
-        buffer_text(&values, comma);
-        buffer_number(&values, score->log_probability);
-        buffer_text(&tops, comma);
-        if (isnan(score->log_probability))
-            buffer_text(&tops, "null");
+    json_open(out, "logprobs", '{');
+    json_open(out, "tokens", '[');
+    for (size_t i = from; i < scores->n; i++) {
+        buffer_text(out, i > from ? "," : "");
+        token_text(out, model, scores->list[i].token);
+    }
+    json_close(out, "]");
+    json_open(out, "token_logprobs", '[');
+    for (size_t i = from; i < scores->n; i++)
+        json_number(out, NULL, scores->list[i].log_probability);
+    json_close(out, "]");
+    json_open(out, "top_logprobs", '[');
+    for (size_t i = from; i < scores->n; i++)
+        if (isnan(scores->list[i].log_probability))
+            json_raw(out, NULL, "null");
         else
-            add_top(&tops, model, task->generator.scores.likely + i * (size_t)n_top, n_top);
-        buffer_format(&offsets, "%s%zu", comma, *offset);
+            add_top(out, model, scores->likely + i * (size_t)n_top, n_top);
+    json_close(out, "]");
+    json_open(out, "text_offset", '[');
+    for (size_t i = from, length; i < scores->n; i++) {
+        json_integer(out, NULL, (long long)*offset);
+        const char *bytes = token_bytes(model, scores->list[i].token, &length);
         *offset += utf8_count(bytes, length);
     }
-    buffer_format(out, "],\"token_logprobs\":[%s],\"top_logprobs\":[%s],\"text_offset\":[%s]}", values.at ? values.at : "",
-                  tops.at ? tops.at : "", offsets.at ? offsets.at : "");
-    out->failed |= values.failed || tops.failed || offsets.failed;
-    buffer_free(&values);
-    buffer_free(&tops);
-    buffer_free(&offsets);
+    json_close(out, "]}");
 }
 
 // The prompt's text, as it came or as its ids spell it.
@@ -107,75 +103,67 @@ static void add_prompt(const struct task *task, struct buffer *text)
 }
 
 // {"text":…,"index":…,"logprobs":…,"finish_reason":…}: what has not been sent of it.
-static void add_choice(struct task *task, struct sent *sent, bool echo, struct buffer *out)
+static void add_choice(struct task *task, bool echo, struct buffer *out)
 {
+    struct sent *sent = &task->sent;
     struct buffer text = {0};
     if (echo && !sent->begun)
         add_prompt(task, &text);
     sent->begun = true;
     buffer_add(&text, task->generator.text.at + sent->text, task->generator.shown - sent->text);
-    buffer_text(out, "{\"text\":");
-    buffer_json(out, text.at, text.length);
-    buffer_format(out, ",\"index\":%d,\"logprobs\":", (int)(task - task->request->tasks));
+    json_open(out, NULL, '{');
+    json_bytes(out, "text", text.at, text.length);
     out->failed |= text.failed;
     buffer_free(&text);
+    json_integer(out, "index", task - task->request->tasks);
     if (task->request->how->options.n_likely >= 0)
         add_logprobs(task, sent->scores, &sent->offset, out);
     else
-        buffer_text(out, "null");
-    buffer_text(out, ",\"finish_reason\":");
-    buffer_format(out, task->finish ? "\"%s\"}" : "%s}", task->finish ? task->finish : "null");
+        json_raw(out, "logprobs", "null");
+    json_text(out, "finish_reason", task->finish);
+    json_close(out, "}");
     sent->text = task->generator.shown;
     sent->scores = task->generator.scores.n;
 }
 
+static void send_choice(struct request *request, const struct completions *completions, struct task *task)
+{
+    struct buffer json = {0};
+    openai_head(request, &completions->head, &json);
+    json_open(&json, "choices", '[');
+    add_choice(task, completions->echo, &json);
+    json_close(&json, "]");
+    if (completions->head.usage)
+        json_raw(&json, "usage", "null");
+    json_close(&json, "}");
+    openai_event(request, &json);
+}
+
 static void progress(struct request *request, struct task *task)
 {
-    struct completions *completions = request->api;
-    struct openai *head = &completions->head;
-    struct sent *sent = &head->sent[task - request->tasks];
-    struct buffer json = {0};
+    const struct completions *completions = request->api;
+    const struct openai *head = &completions->head;
     const bool last = task->finish && request->n_finished == request->n_tasks;
-    if (head->stream && (task->finish || task->generator.shown > sent->text)) {
-        openai_head(request, head, &json);
-        buffer_text(&json, ",\"choices\":[");
-        add_choice(task, sent, completions->echo, &json);
-        buffer_text(&json, head->usage ? "],\"usage\":null}" : "]}");
-        openai_event(request, &json);
-    }
+    if (head->stream && (task->finish || task->generator.shown > task->sent.text))
+        send_choice(request, completions, task);
     if (head->stream && last)
         openai_done(request, head);
     if (head->stream || !last)
         return;
+    struct buffer json = {0};
     openai_head(request, head, &json);
-    buffer_text(&json, ",\"choices\":[");
-    for (int i = 0; i < request->n_tasks; i++) {
-        buffer_text(&json, i ? "," : "");
-        add_choice(&request->tasks[i], &head->sent[i], completions->echo, &json);
-    }
-    buffer_text(&json, "]");
+    json_open(&json, "choices", '[');
+    for (int i = 0; i < request->n_tasks; i++)
+        add_choice(&request->tasks[i], completions->echo, &json);
+    json_close(&json, "]");
     openai_usage(request, &json);
-    buffer_text(&json, "}");
+    json_close(&json, "}");
     request_send(request, &json);
 }
 
 void handle_completions(struct request *request)
 {
-    struct completions *completions = calloc(1, sizeof *completions);
-    if (completions == NULL) {
-        request_fail(request, 503, "out of memory for a request");
-        return;
-    }
-    request->api = completions;
-    request->free_api = free_completions;
-    request->progress = progress;
-    completions->head.object = "text_completion";
-    if (!read_request(request, completions))
-        return;
-    const size_t n = (size_t)request->how->n_prompts * (size_t)request->how->n_choices;
-    completions->head.sent = calloc(n, sizeof *completions->head.sent);
-    if (completions->head.sent)
+    struct completions *completions = request_api(request, sizeof *completions, free, progress);
+    if (completions && read_request(request, completions))
         generation_start(request, completions->head.stream);
-    else
-        request_fail(request, 503, "out of memory for a request");
 }

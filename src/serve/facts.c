@@ -1,38 +1,48 @@
 // What the server tells of itself and its model, and the tokenizer.
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/body.h"
+#include "serve/json.h"
 #include "serve/server.h"
 #include "util/utf8.h"
 
 void handle_health(struct request *request)
 {
     struct buffer out = {0};
-    buffer_text(&out, "{\"status\":\"ok\"}");
+    json_open(&out, NULL, '{');
+    json_text(&out, "status", "ok");
+    json_close(&out, "}");
     request_send_all(request, &out);
 }
 
 static void add_model(const struct request *request, struct buffer *out)
 {
     const yalm_model_info *facts = yalm_model_facts(request->server->model);
-    buffer_text(out, "{\"id\":");
-    buffer_json(out, facts->name, strlen(facts->name));
-    buffer_format(out,
-                  ",\"object\":\"model\",\"created\":%ld,\"owned_by\":\"yalm\",\"meta\":{\"n_vocab\":%d,\"n_ctx\":%d,"
-                  "\"n_ctx_train\":%d,\"n_embd\":%d,\"n_params\":%lld,\"size\":%llu,\"chat_template\":%s}}",
-                  request->server->created, facts->vocab_size, engine_context(request->server->engine), facts->context_length,
-                  facts->hidden_dim, (long long)facts->n_params, (unsigned long long)facts->weight_bytes,
-                  facts->chat_template ? "true" : "false");
+    json_open(out, NULL, '{');
+    json_text(out, "id", facts->name);
+    json_text(out, "object", "model");
+    json_integer(out, "created", request->server->created);
+    json_text(out, "owned_by", "yalm");
+    json_open(out, "meta", '{');
+    json_integer(out, "n_vocab", facts->vocab_size);
+    json_integer(out, "n_ctx", engine_context(request->server->engine));
+    json_integer(out, "n_ctx_train", facts->context_length);
+    json_integer(out, "n_embd", facts->hidden_dim);
+    json_integer(out, "n_params", facts->n_params);
+    json_integer(out, "size", (long long)facts->weight_bytes);
+    json_flag(out, "chat_template", facts->chat_template);
+    json_close(out, "}}");
 }
 
 void handle_models(struct request *request)
 {
     struct buffer out = {0};
-    buffer_text(&out, "{\"object\":\"list\",\"data\":[");
+    json_open(&out, NULL, '{');
+    json_text(&out, "object", "list");
+    json_open(&out, "data", '[');
     add_model(request, &out);
-    buffer_text(&out, "]}");
+    json_close(&out, "]}");
     request_send_all(request, &out);
 }
 
@@ -64,17 +74,20 @@ void handle_slots(struct request *request)
     struct buffer out = {.failed = states == NULL};
     if (states)
         engine_look(engine, states);
-    buffer_text(&out, "[");
-    for (int i = 0; states && i < n; i++)
-        buffer_format(&out,
-                      "%s{\"id\":%d,\"n_ctx\":%d,\"n_tokens\":%lld,\"is_processing\":%s,\"state\":\"%s\",\"n_prompt\":%zu,"
-                      "\"n_generated\":%zu}",
-                      i ? "," : "", i, engine_context(engine), (long long)states[i].n_tokens, states[i].busy ? "true" : "false",
-                      !states[i].busy     ? "idle"
-                      : states[i].reading ? "reading"
-                                          : "writing",
-                      states[i].n_prompt, states[i].n_generated);
-    buffer_text(&out, "]");
+    json_open(&out, NULL, '[');
+    for (int i = 0; states && i < n; i++) {
+        const struct slot_state *s = &states[i];
+        json_open(&out, NULL, '{');
+        json_integer(&out, "id", i);
+        json_integer(&out, "n_ctx", engine_context(engine));
+        json_integer(&out, "n_tokens", s->n_tokens);
+        json_flag(&out, "is_processing", s->busy);
+        json_text(&out, "state", !s->busy ? "idle" : s->reading ? "reading" : "writing");
+        json_integer(&out, "n_prompt", (long long)s->n_prompt);
+        json_integer(&out, "n_generated", (long long)s->n_generated);
+        json_close(&out, "}");
+    }
+    json_close(&out, "]");
     free(states);
     request_send_all(request, &out);
 }
@@ -121,16 +134,14 @@ static bool has_tokenizer(struct request *request)
 // A string, or where the token is not whole characters a list of its bytes, so that nothing is lost. NULL: a token without any.
 static void add_piece(struct buffer *out, const char *piece, size_t length)
 {
-    size_t whole = 0;
-    for (int n; piece && (n = utf8_character(piece + whole, length - whole)) > 0;)
-        whole += (size_t)n;
-    if (piece == NULL || whole == length) {
-        buffer_json(out, piece, whole);
+    if (piece == NULL || utf8_whole(piece, length)) {
+        json_bytes(out, "piece", piece, length);
         return;
     }
+    json_open(out, "piece", '[');
     for (size_t i = 0; i < length; i++)
-        buffer_format(out, "%s%d", i ? "," : "[", (unsigned char)piece[i]);
-    buffer_text(out, "]");
+        json_integer(out, NULL, (unsigned char)piece[i]);
+    json_close(out, "]");
 }
 
 void handle_tokenize(struct request *request)
@@ -156,16 +167,20 @@ void handle_tokenize(struct request *request)
         return;
     }
     struct buffer out = {0};
-    buffer_text(&out, "{\"tokens\":[");
+    json_open(&out, NULL, '{');
+    json_open(&out, "tokens", '[');
     for (size_t i = 0; i < n; i++) {
-        buffer_format(&out, with_pieces ? "%s{\"id\":%d,\"piece\":" : "%s%d", i ? "," : "", ids[i]);
-        if (with_pieces) {
-            const char *piece = yalm_piece(model, ids[i], &length);
-            add_piece(&out, piece, piece ? length : 0);
-            buffer_text(&out, "}");
+        if (!with_pieces) {
+            json_integer(&out, NULL, ids[i]);
+            continue;
         }
+        const char *piece = yalm_piece(model, ids[i], &length);
+        json_open(&out, NULL, '{');
+        json_integer(&out, "id", ids[i]);
+        add_piece(&out, piece, piece ? length : 0);
+        json_close(&out, "}");
     }
-    buffer_text(&out, "]}");
+    json_close(&out, "]}");
     free(ids);
     request_send_all(request, &out);
 }
@@ -186,18 +201,18 @@ void handle_detokenize(struct request *request)
     char bytes[YALM_MAX_PIECE + 8];
     cJSON_ArrayForEach(id, tokens)
     {
-        if (!cJSON_IsNumber(id) || !(id->valuedouble >= 0 && id->valuedouble < n_vocab) ||
-            id->valuedouble != floor(id->valuedouble)) {
+        int64_t token;
+        if (!body_is_integer(id, 0, n_vocab - 1, &token)) {
             request_fail(request, 400, "'tokens': expected ids from 0 to %d", n_vocab - 1);
             buffer_free(&text);
             return;
         }
-        buffer_add(&text, bytes, yalm_stream_token(model, &stream, (int32_t)id->valuedouble, true, bytes));
+        buffer_add(&text, bytes, yalm_stream_token(model, &stream, (int32_t)token, true, bytes));
     }
     buffer_add(&text, bytes, yalm_stream_end(&stream, bytes));
-    buffer_text(&out, "{\"content\":");
-    buffer_json(&out, text.at, text.length);
-    buffer_text(&out, "}");
+    json_open(&out, NULL, '{');
+    json_bytes(&out, "content", text.at, text.length);
+    json_close(&out, "}");
     out.failed |= text.failed;
     buffer_free(&text);
     request_send_all(request, &out);

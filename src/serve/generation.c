@@ -260,12 +260,12 @@ static bool extend_by_text(struct request *request, struct prompt *sequence, con
 static bool extend_by_id(struct request *request, struct prompt *sequence, const cJSON *id)
 {
     const int n_vocab = yalm_model_facts(request->server->model)->vocab_size;
-    if (!(cJSON_IsNumber(id) && id->valuedouble >= 0 && id->valuedouble < n_vocab &&
-          id->valuedouble == floor(id->valuedouble))) {
+    int64_t token;
+    if (!body_is_integer(id, 0, n_vocab - 1, &token)) {
         request_fail(request, 400, "'prompt': expected token ids from 0 to %d, or texts among them", n_vocab - 1);
         return false;
     }
-    sequence->ids[sequence->n++] = (int32_t)id->valuedouble;
+    sequence->ids[sequence->n++] = (int32_t)token;
     return true;
 }
 
@@ -384,16 +384,11 @@ void generation_start(struct request *request, bool stream)
                  engine_n_slots(request->server->engine) + request->server->options->queue);
 }
 
-void token_text(struct buffer *out, const yalm_model *model, int32_t token, bool hexadecimal)
+void token_text(struct buffer *out, const yalm_model *model, int32_t token)
 {
     size_t length;
     const char *bytes = token_bytes(model, token, &length);
-    bool whole = true;
-    for (size_t at = 0, n; at < length && whole; at += n) {
-        n = (size_t)utf8_character(bytes + at, length - at);
-        whole = n > 0;
-    }
-    if (whole || !hexadecimal) {
+    if (utf8_whole(bytes, length)) {
         buffer_json(out, bytes, length);
         return;
     }

@@ -28,4 +28,4 @@ void generation_start(struct request *request, bool stream);
 // The token's own bytes.
 const char *token_bytes(const yalm_model *model, int32_t token, size_t *length);
 // What a token's text is called where it is told: its bytes, or "bytes:\xe2\x80" where they are no whole characters.
-void token_text(struct buffer *out, const yalm_model *model, int32_t token, bool hexadecimal);
+void token_text(struct buffer *out, const yalm_model *model, int32_t token);

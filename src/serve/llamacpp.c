@@ -4,20 +4,13 @@
 #include <string.h>
 
 #include "serve/body.h"
+#include "serve/json.h"
 #include "serve/openai.h"
 
 struct completion {
     bool stream, return_tokens;
     int n_probs;
-    struct sent *sent; // (n_tasks), owned: of each text what has gone out
 };
-
-static void free_completion(void *api)
-{
-    struct completion *completion = api;
-    free(completion->sent);
-    free(completion);
-}
 
 static bool read_request(struct request *request, struct completion *completion)
 {
@@ -46,8 +39,7 @@ static void add_prompt(const struct task *task, struct buffer *out)
         const char *bytes = token_bytes(task->request->server->model, prompt->ids[i], &length);
         buffer_add(&text, bytes, length);
     }
-    buffer_text(out, ",\"prompt\":");
-    buffer_json(out, text.at, text.length);
+    json_bytes(out, "prompt", text.at, text.length);
     out->failed |= text.failed;
     buffer_free(&text);
 }
@@ -69,104 +61,84 @@ static void add_settings(const struct task *task, const struct completion *compl
         {"presence_penalty", (double)s->presence_penalty},
         {"frequency_penalty", (double)s->frequency_penalty},
     };
-    buffer_format(out,
-                  ",\"generation_settings\":{\"n_predict\":%lld,\"seed\":%llu,\"ignore_eos\":%s,\"stream\":%s,\"n_probs\":%d",
-                  (long long)how->options.max_tokens, (unsigned long long)how->seed + (unsigned long long)task->choice,
-                  how->options.ignore_eos ? "true" : "false", completion->stream ? "true" : "false", completion->n_probs);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        buffer_format(out, ",\"%s\":", numbers[i].name);
-        buffer_number(out, numbers[i].value);
-    }
-    buffer_text(out, ",\"stop\":[");
-    for (int i = 0; i < how->options.n_stops; i++) {
-        buffer_text(out, i ? "," : "");
-        buffer_json(out, how->stops[i], strlen(how->stops[i]));
-    }
-    buffer_text(out, "]}");
+    json_open(out, "generation_settings", '{');
+    json_integer(out, "n_predict", how->options.max_tokens);
+    json_raw(out, "seed", "%llu", (unsigned long long)how->seed + (unsigned long long)task->choice);
+    json_flag(out, "ignore_eos", how->options.ignore_eos);
+    json_flag(out, "stream", completion->stream);
+    json_integer(out, "n_probs", completion->n_probs);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        json_number(out, numbers[i].name, numbers[i].value);
+    json_open(out, "stop", '[');
+    for (int i = 0; i < how->options.n_stops; i++)
+        json_text(out, NULL, how->stops[i]);
+    json_close(out, "]}");
 }
 
 // What is known once the text is over.
 static void add_end(const struct task *task, const struct completion *completion, struct buffer *out)
 {
-    const char *name = yalm_model_facts(task->request->server->model)->name;
+    const struct generator *g = &task->generator;
     const bool limit = strcmp(task->finish, "length") == 0;
-    buffer_text(out, ",\"model\":");
-    buffer_json(out, name, strlen(name));
-    buffer_format(out, ",\"truncated\":%s,\"has_new_line\":%s,\"stop_type\":\"%s\",\"stopping_word\":",
-                  limit && task->request->how->fills_context ? "true" : "false",
-                  task->generator.shown && memchr(task->generator.text.at, '\n', task->generator.shown) ? "true" : "false",
-                  task->generator.stop_string ? "word"
-                  : limit                     ? "limit"
-                                              : "eos");
-    buffer_json(out, task->generator.stop_string ? task->generator.stop_string : "",
-                task->generator.stop_string ? strlen(task->generator.stop_string) : 0);
-    buffer_format(out, ",\"tokens_cached\":%zu", task->generator.n_cached);
+    json_text(out, "model", yalm_model_facts(task->request->server->model)->name);
+    json_flag(out, "truncated", limit && task->request->how->fills_context);
+    json_flag(out, "has_new_line", g->shown && memchr(g->text.at, '\n', g->shown));
+    json_text(out, "stop_type", g->stop_string ? "word" : limit ? "limit" : "eos");
+    json_text(out, "stopping_word", g->stop_string ? g->stop_string : "");
+    json_integer(out, "tokens_cached", (long long)g->n_cached);
     add_prompt(task, out);
     add_settings(task, completion, out);
     openai_timings(task, out);
 }
 
 // {"index":…,"content":…,"tokens":…,"stop":…}: what has not been sent of the text, and at its end the rest.
-static void add_part(struct task *task, const struct completion *completion, struct sent *sent, struct buffer *out)
+static void add_part(struct task *task, const struct completion *completion, struct buffer *out)
 {
-    const struct prompt *prompt = &task->request->how->prompts[task->prompt];
-    buffer_format(out, "{\"index\":%d,\"content\":", (int)(task - task->request->tasks));
-    buffer_json(out, task->generator.shown ? task->generator.text.at + sent->text : "", task->generator.shown - sent->text);
-    buffer_text(out, ",\"tokens\":[");
-    const bool listed = completion->stream || completion->return_tokens;
-    for (size_t i = sent->scores; listed && i < task->generator.scores.n; i++)
-        buffer_format(out, "%s%d", i > sent->scores ? "," : "", task->generator.scores.list[i].token);
-    buffer_format(out, "],\"stop\":%s,\"tokens_predicted\":%zu,\"tokens_evaluated\":%zu", task->finish ? "true" : "false",
-                  task->generator.n_generated, prompt->n);
-    if (completion->n_probs > 0) {
-        buffer_text(out, ",\"completion_probabilities\":");
-        openai_scores(task, sent->scores, out);
-    }
+    const struct generator *g = &task->generator;
+    struct sent *sent = &task->sent;
+    json_open(out, NULL, '{');
+    json_integer(out, "index", task - task->request->tasks);
+    json_bytes(out, "content", g->shown ? g->text.at + sent->text : "", g->shown - sent->text);
+    json_open(out, "tokens", '[');
+    for (size_t i = sent->scores; (completion->stream || completion->return_tokens) && i < g->scores.n; i++)
+        json_integer(out, NULL, g->scores.list[i].token);
+    json_close(out, "]");
+    json_flag(out, "stop", task->finish);
+    json_integer(out, "tokens_predicted", (long long)g->n_generated);
+    json_integer(out, "tokens_evaluated", (long long)g->n_prompt);
+    if (completion->n_probs > 0)
+        openai_scores(out, "completion_probabilities", task, sent->scores);
     if (task->finish)
         add_end(task, completion, out);
-    buffer_text(out, "}");
-    sent->text = task->generator.shown;
-    sent->scores = task->generator.scores.n;
+    json_close(out, "}");
+    sent->text = g->shown;
+    sent->scores = g->scores.n;
 }
 
 static void progress(struct request *request, struct task *task)
 {
     const struct completion *completion = request->api;
-    struct sent *sent = &completion->sent[task - request->tasks];
     struct buffer json = {0};
     if (completion->stream) {
-        if (task->finish || task->generator.shown > sent->text) {
-            add_part(task, completion, sent, &json);
+        if (task->finish || task->generator.shown > task->sent.text) {
+            add_part(task, completion, &json);
             openai_event(request, &json);
         }
         return;
     }
     if (task->finish == NULL || request->n_finished < request->n_tasks)
         return;
-    buffer_text(&json, request->n_tasks > 1 ? "[" : "");
-    for (int i = 0; i < request->n_tasks; i++) {
-        buffer_text(&json, i ? "," : "");
-        add_part(&request->tasks[i], completion, &completion->sent[i], &json);
-    }
-    buffer_text(&json, request->n_tasks > 1 ? "]" : "");
+    if (request->n_tasks > 1)
+        json_open(&json, NULL, '[');
+    for (int i = 0; i < request->n_tasks; i++)
+        add_part(&request->tasks[i], completion, &json);
+    json_close(&json, request->n_tasks > 1 ? "]" : "");
     request_send(request, &json);
 }
 
 void handle_completion(struct request *request)
 {
-    struct completion *completion = calloc(1, sizeof *completion);
-    if (completion == NULL) {
-        request_fail(request, 503, "out of memory for a request");
-        return;
-    }
-    request->api = completion;
-    request->free_api = free_completion;
-    request->progress = progress;
-    if (!read_request(request, completion))
-        return;
-    completion->sent = calloc((size_t)request->how->n_prompts * (size_t)request->how->n_choices, sizeof *completion->sent);
-    if (completion->sent)
+    struct completion *completion = request_api(request, sizeof *completion, free, progress);
+    if (completion && read_request(request, completion))
         generation_start(request, completion->stream);
-    else
-        request_fail(request, 503, "out of memory for a request");
 }

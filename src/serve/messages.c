@@ -4,6 +4,7 @@
 
 #include "serve/body.h"
 #include "serve/dialogue.h"
+#include "serve/json.h"
 #include "serve/openai.h"
 
 enum block_kind { NO_BLOCK, THINKING, TEXT, CALL };
@@ -11,11 +12,9 @@ enum block_kind { NO_BLOCK, THINKING, TEXT, CALL };
 struct messages {
     struct openai head; // its id and stream
     struct dialogue dialogue;
-    // Of a stream: the block that is open, its number, and what has gone out.
+    // Of a stream: the block that is open, and its number.
     enum block_kind block;
     int n_blocks;
-    struct told told;
-    bool begun;
 };
 
 static void free_messages(void *api)
@@ -45,18 +44,22 @@ static bool read_messages(struct request *request, struct messages *messages)
 
 static void add_usage(const struct task *task, struct buffer *out)
 {
-    const size_t prompt = task->request->how->prompts[0].n;
-    buffer_format(out,
-                  "\"usage\":{\"input_tokens\":%zu,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%zu,"
-                  "\"output_tokens\":%zu}",
-                  prompt - task->generator.n_cached, task->generator.n_cached, task->generator.n_generated);
+    const struct generator *g = &task->generator;
+    json_open(out, "usage", '{');
+    json_integer(out, "input_tokens", (long long)(g->n_prompt - g->n_cached));
+    json_integer(out, "cache_creation_input_tokens", 0);
+    json_integer(out, "cache_read_input_tokens", (long long)g->n_cached);
+    json_integer(out, "output_tokens", (long long)g->n_generated);
+    json_close(out, "}");
 }
 
-static void add_head(const struct request *request, const struct messages *messages, struct buffer *out)
+static void add_head(const struct request *request, const struct messages *messages, const char *key, struct buffer *out)
 {
-    const char *name = yalm_model_facts(request->server->model)->name;
-    buffer_format(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", messages->head.id);
-    buffer_json(out, name, strlen(name));
+    json_open(out, key, '{');
+    json_text(out, "id", messages->head.id);
+    json_text(out, "type", "message");
+    json_text(out, "role", "assistant");
+    json_text(out, "model", yalm_model_facts(request->server->model)->name);
 }
 
 static void add_stop(const struct task *task, struct buffer *out)
@@ -65,30 +68,31 @@ static void add_stop(const struct task *task, struct buffer *out)
                          : task->generator.stop_string       ? "stop_sequence"
                          : task->generator.speech.n_calls    ? "tool_use"
                                                              : "end_turn";
-    buffer_format(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
-    if (task->generator.stop_string)
-        buffer_json(out, task->generator.stop_string, strlen(task->generator.stop_string));
-    else
-        buffer_text(out, "null");
+    json_text(out, "stop_reason", reason);
+    json_text(out, "stop_sequence", task->generator.stop_string);
 }
 
-static void add_call(const struct messages *messages, int i, struct span name, struct buffer *out)
+// A block, whose object stays open.
+static void open_block(struct buffer *out, const char *key, const char *type)
 {
-    buffer_format(out, "{\"type\":\"tool_use\",\"id\":\"%s%02x\",\"name\":", messages->head.id + strlen(messages->head.id) - 7,
-                  i);
-    buffer_json(out, name.at, name.length);
+    json_open(out, key, '{');
+    json_text(out, "type", type);
+}
+
+static void open_call(struct buffer *out, const char *key, const struct messages *messages, int i, struct span name)
+{
+    open_block(out, key, "tool_use");
+    json_raw(out, "id", "\"%s%02x\"", messages->head.id + strlen(messages->head.id) - 7, (unsigned)i);
+    json_bytes(out, "name", name.at, name.length);
 }
 
 // The arguments as JSON; an empty object where they are none, as when the text was cut off.
 static void add_input(const struct call *call, struct buffer *out)
 {
     cJSON *input = call->whole ? cJSON_ParseWithLength(call->arguments.at, call->arguments.length) : NULL;
-    buffer_text(out, ",\"input\":");
+    json_raw(out, "input", cJSON_IsObject(input) ? "" : "{}");
     if (cJSON_IsObject(input))
         buffer_add(out, call->arguments.at, call->arguments.length);
-    else
-        buffer_text(out, "{}");
-    buffer_text(out, "}");
     cJSON_Delete(input);
 }
 
@@ -96,32 +100,29 @@ static void send_whole(struct request *request, const struct messages *messages,
 {
     const struct speech *speech = &task->generator.speech;
     struct buffer out = {0};
-    const char *comma = "";
-    add_head(request, messages, &out);
-    buffer_text(&out, ",\"content\":[");
+    add_head(request, messages, NULL, &out);
+    json_open(&out, "content", '[');
     if (speech->reasoning.length) {
-        buffer_text(&out, "{\"type\":\"thinking\",\"signature\":\"\",\"thinking\":");
-        buffer_json(&out, speech->reasoning.at, speech->reasoning.length);
-        buffer_text(&out, "}");
-        comma = ",";
+        open_block(&out, NULL, "thinking");
+        json_text(&out, "signature", "");
+        json_bytes(&out, "thinking", speech->reasoning.at, speech->reasoning.length);
+        json_close(&out, "}");
     }
     if (speech->content.length) {
-        buffer_format(&out, "%s{\"type\":\"text\",\"text\":", comma);
-        buffer_json(&out, speech->content.at, speech->content.length);
-        buffer_text(&out, "}");
-        comma = ",";
+        open_block(&out, NULL, "text");
+        json_bytes(&out, "text", speech->content.at, speech->content.length);
+        json_close(&out, "}");
     }
-    for (int i = 0; i < speech->n_calls; i++, comma = ",") {
-        buffer_text(&out, comma);
+    for (int i = 0; i < speech->n_calls; i++) {
         const struct call *call = &speech->calls[i];
-        add_call(messages, i, (struct span){call->name.at, call->name.length}, &out);
+        open_call(&out, NULL, messages, i, (struct span){call->name.at, call->name.length});
         add_input(call, &out);
+        json_close(&out, "}");
     }
-    buffer_text(&out, "],");
+    json_close(&out, "]");
     add_stop(task, &out);
-    buffer_text(&out, ",");
     add_usage(task, &out);
-    buffer_text(&out, "}");
+    json_close(&out, "}");
     request_send(request, &out);
 }
 
@@ -129,7 +130,14 @@ static void send_whole(struct request *request, const struct messages *messages,
 
 static void begin_event(struct buffer *out, const char *type)
 {
-    buffer_format(out, "event: %s\ndata: {\"type\":\"%s\"", type, type);
+    buffer_format(out, "event: %s\ndata: ", type);
+    json_open(out, NULL, '{');
+    json_text(out, "type", type);
+}
+
+static void end_event(struct buffer *out)
+{
+    json_close(out, "}\n\n");
 }
 
 static void end_block(struct messages *messages, struct buffer *out)
@@ -137,7 +145,8 @@ static void end_block(struct messages *messages, struct buffer *out)
     if (messages->block == NO_BLOCK)
         return;
     begin_event(out, "content_block_stop");
-    buffer_format(out, ",\"index\":%d}\n\n", messages->n_blocks++);
+    json_integer(out, "index", messages->n_blocks++);
+    end_event(out);
     messages->block = NO_BLOCK;
 }
 
@@ -147,13 +156,18 @@ static void begin_block(struct messages *messages, enum block_kind kind, const s
     end_block(messages, out);
     messages->block = kind;
     begin_event(out, "content_block_start");
-    buffer_format(out, ",\"index\":%d,\"content_block\":", messages->n_blocks);
-    if (kind == CALL)
-        add_call(messages, piece->call, piece->text, out);
-    else
-        buffer_text(out, kind == TEXT ? "{\"type\":\"text\",\"text\":\"\""
-                                      : "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"");
-    buffer_text(out, kind == CALL ? ",\"input\":{}}}\n\n" : "}}\n\n");
+    json_integer(out, "index", messages->n_blocks);
+    if (kind == CALL) {
+        open_call(out, "content_block", messages, piece->call, piece->text);
+        json_raw(out, "input", "{}");
+    } else {
+        open_block(out, "content_block", kind == TEXT ? "text" : "thinking");
+        json_text(out, kind == TEXT ? "text" : "thinking", "");
+        if (kind == THINKING)
+            json_text(out, "signature", "");
+    }
+    json_close(out, "}");
+    end_event(out);
 }
 
 static void add_piece(struct messages *messages, const struct piece *piece, struct buffer *out)
@@ -170,37 +184,40 @@ static void add_piece(struct messages *messages, const struct piece *piece, stru
     if (piece->part == PART_CALL)
         return;
     begin_event(out, "content_block_delta");
-    buffer_format(out, ",\"index\":%d,\"delta\":{\"type\":\"%s\",\"%s\":", messages->n_blocks, deltas[piece->part].type,
-                  deltas[piece->part].key);
-    buffer_json(out, piece->text.at, piece->text.length);
-    buffer_text(out, "}}\n\n");
+    json_integer(out, "index", messages->n_blocks);
+    open_block(out, "delta", deltas[piece->part].type);
+    json_bytes(out, deltas[piece->part].key, piece->text.at, piece->text.length);
+    json_close(out, "}");
+    end_event(out);
 }
 
-static void stream_parts(struct request *request, struct messages *messages, const struct task *task)
+static void stream_parts(struct request *request, struct messages *messages, struct task *task)
 {
     struct buffer out = {0};
     struct piece piece;
-    if (!messages->begun) {
+    if (!task->sent.begun) {
         begin_event(&out, "message_start");
-        buffer_text(&out, ",\"message\":");
-        add_head(request, messages, &out);
-        buffer_text(&out, ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,");
+        add_head(request, messages, "message", &out);
+        json_raw(&out, "content", "[]");
+        json_raw(&out, "stop_reason", "null");
+        json_raw(&out, "stop_sequence", "null");
         add_usage(task, &out);
-        buffer_text(&out, "}}\n\n");
-        messages->begun = true;
+        json_close(&out, "}");
+        end_event(&out);
+        task->sent.begun = true;
     }
-    while (speech_news(&task->generator.speech, &messages->told, &piece))
+    while (speech_news(&task->generator.speech, &task->sent.told, &piece))
         add_piece(messages, &piece, &out);
     if (task->finish) {
         end_block(messages, &out);
         begin_event(&out, "message_delta");
-        buffer_text(&out, ",\"delta\":{");
+        json_open(&out, "delta", '{');
         add_stop(task, &out);
-        buffer_text(&out, "},");
+        json_close(&out, "}");
         add_usage(task, &out);
-        buffer_text(&out, "}\n\n");
+        end_event(&out);
         begin_event(&out, "message_stop");
-        buffer_text(&out, "}\n\n");
+        end_event(&out);
     }
     if (out.length || out.failed)
         request_send(request, &out);
@@ -219,15 +236,8 @@ static void progress(struct request *request, struct task *task)
 
 void handle_messages(struct request *request)
 {
-    struct messages *messages = calloc(1, sizeof *messages);
-    if (messages == NULL) {
-        request_fail(request, 503, "out of memory for a request");
-        return;
-    }
-    request->api = messages;
-    request->free_api = free_messages;
-    request->progress = progress;
-    if (read_messages(request, messages))
+    struct messages *messages = request_api(request, sizeof *messages, free_messages, progress);
+    if (messages && read_messages(request, messages))
         generation_start(request, messages->head.stream);
 }
 
@@ -236,9 +246,7 @@ void handle_count_tokens(struct request *request)
     struct dialogue dialogue = {0};
     if (generation_read(request, "stop_sequences") && dialogue_read_anthropic(request, &dialogue) &&
         dialogue_prompt(request, &dialogue)) {
-        struct buffer out = {0};
-        buffer_format(&out, "{\"input_tokens\":%zu}", request->how->prompts[0].n);
-        request_send_all(request, &out);
+        openai_count(request);
     }
     dialogue_free(&dialogue);
 }

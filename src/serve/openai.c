@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "serve/body.h"
+#include "serve/json.h"
 
 bool openai_begin(struct request *request, struct openai *head, const char *prefix)
 {
@@ -28,10 +29,12 @@ bool openai_begin(struct request *request, struct openai *head, const char *pref
 void openai_head(const struct request *request, const struct openai *head, struct buffer *out)
 {
     const yalm_model_info *facts = yalm_model_facts(request->server->model);
-    buffer_format(out,
-                  "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%ld,\"system_fingerprint\":\"b%016llx\",\"model\":", head->id,
-                  head->object, head->created, (unsigned long long)facts->checksum);
-    buffer_json(out, facts->name, strlen(facts->name));
+    json_open(out, NULL, '{');
+    json_text(out, "id", head->id);
+    json_text(out, "object", head->object);
+    json_integer(out, "created", head->created);
+    json_raw(out, "system_fingerprint", "\"b%016llx\"", (unsigned long long)facts->checksum);
+    json_text(out, "model", facts->name);
 }
 
 void openai_usage(const struct request *request, struct buffer *out)
@@ -45,74 +48,94 @@ void openai_usage(const struct request *request, struct buffer *out)
             cached += task->generator.n_cached;
         }
     }
-    buffer_format(out,
-                  ",\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,"
-                  "\"prompt_tokens_details\":{\"cached_tokens\":%zu}}",
-                  prompt, generated, prompt + generated, cached);
-}
-
-static void add_rate(struct buffer *out, const char *kind, size_t n, double seconds)
-{
-    const double milliseconds = 1000 * seconds;
-    buffer_format(out, "\"%s_n\":%zu,\"%s_ms\":", kind, n, kind);
-    buffer_number(out, milliseconds);
-    buffer_format(out, ",\"%s_per_token_ms\":", kind);
-    buffer_number(out, n ? milliseconds / (double)n : 0);
-    buffer_format(out, ",\"%s_per_second\":", kind);
-    buffer_number(out, seconds > 0 ? (double)n / seconds : 0);
+    json_open(out, "usage", '{');
+    json_integer(out, "prompt_tokens", (long long)prompt);
+    json_integer(out, "completion_tokens", (long long)generated);
+    json_integer(out, "total_tokens", (long long)(prompt + generated));
+    json_open(out, "prompt_tokens_details", '{');
+    json_integer(out, "cached_tokens", (long long)cached);
+    json_close(out, "}}");
 }
 
 void openai_timings(const struct task *task, struct buffer *out)
 {
-    const size_t n_prompt = task->request->how->prompts[task->prompt].n;
-    const double first = task->generator.first_token > 0 ? task->generator.first_token : task->generator.ended;
-    buffer_format(out, ",\"timings\":{\"cache_n\":%zu,", task->generator.n_cached);
-    add_rate(out, "prompt", n_prompt - task->generator.n_cached, first - task->generator.began);
-    buffer_text(out, ",");
-    add_rate(out, "predicted", task->generator.n_generated, task->generator.ended - first);
-    buffer_text(out, "}");
+    const struct generator *g = &task->generator;
+    const double first = g->first_token > 0 ? g->first_token : g->ended;
+    const struct {
+        const char *n, *all, *each, *rate;
+        size_t tokens;
+        double seconds;
+    } parts[] = {
+        {"prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", g->n_prompt - g->n_cached, first - g->began},
+        {"predicted_n", "predicted_ms", "predicted_per_token_ms", "predicted_per_second", g->n_generated, g->ended - first},
+    };
+    json_open(out, "timings", '{');
+    json_integer(out, "cache_n", (long long)g->n_cached);
+    for (int i = 0; i < 2; i++) {
+        const double n = (double)parts[i].tokens, seconds = parts[i].seconds;
+        json_integer(out, parts[i].n, (long long)n);
+        json_number(out, parts[i].all, 1000 * seconds);
+        json_number(out, parts[i].each, n > 0 ? 1000 * seconds / n : 0);
+        json_number(out, parts[i].rate, seconds > 0 ? n / seconds : 0);
+    }
+    json_close(out, "}");
 }
 
+// {"id":…,"token":…,"logprob":…,"bytes":[…]: its object stays open.
 static void add_score(struct buffer *out, const yalm_model *model, const struct score *score)
 {
     size_t length;
     const char *bytes = token_bytes(model, score->token, &length);
-    buffer_format(out, "{\"id\":%d,\"token\":", score->token);
-    buffer_json(out, bytes, length);
-    buffer_text(out, ",\"logprob\":");
-    buffer_number(out, isfinite(score->log_probability) ? score->log_probability : -9999);
-    buffer_text(out, ",\"bytes\":[");
+    json_open(out, NULL, '{');
+    json_integer(out, "id", score->token);
+    json_bytes(out, "token", bytes, length);
+    json_number(out, "logprob", isfinite(score->log_probability) ? score->log_probability : -9999);
+    json_open(out, "bytes", '[');
     for (size_t i = 0; i < length; i++)
-        buffer_format(out, "%s%d", i ? "," : "", (unsigned char)bytes[i]);
-    buffer_text(out, "]");
+        json_integer(out, NULL, (unsigned char)bytes[i]);
+    json_close(out, "]");
 }
 
-void openai_scores(const struct task *task, size_t from, struct buffer *out)
+void openai_scores(struct buffer *out, const char *key, const struct task *task, size_t from)
 {
     const yalm_model *model = task->request->server->model;
-    const int n_top = task->request->how->options.n_likely;
-    buffer_text(out, "[");
-    for (size_t i = from; i < task->generator.scores.n; i++) {
-        buffer_text(out, i > from ? "," : "");
-        add_score(out, model, &task->generator.scores.list[i]);
-        buffer_text(out, ",\"top_logprobs\":[");
-        for (int k = 0; k < n_top && task->generator.scores.likely[i * (size_t)n_top + (size_t)k].token >= 0; k++) {
-            buffer_text(out, k ? "," : "");
-            add_score(out, model, &task->generator.scores.likely[i * (size_t)n_top + (size_t)k]);
-            buffer_text(out, "}");
+    const struct scores *scores = &task->generator.scores;
+    const size_t n_top = (size_t)task->request->how->options.n_likely;
+    json_open(out, key, '[');
+    for (size_t i = from; i < scores->n; i++) {
+        add_score(out, model, &scores->list[i]);
+        json_open(out, "top_logprobs", '[');
+        for (size_t k = 0; k < n_top && scores->likely[i * n_top + k].token >= 0; k++) {
+            add_score(out, model, &scores->likely[i * n_top + k]);
+            json_close(out, "}");
         }
-        buffer_text(out, "]}");
+        json_close(out, "]}");
     }
-    buffer_text(out, "]");
+    json_close(out, "]");
 }
 
-void openai_call_head(struct buffer *out, const struct openai *head, const struct task *task, int call, struct span name)
+void openai_call(struct buffer *out, const struct openai *head, const struct task *task, int call, struct span name,
+                 struct span arguments)
 {
     // Nine letters and digits: some templates insist on that.
-    const size_t n = strlen(head->id);
-    buffer_format(out, "{\"index\":%d,\"id\":\"%.5s%02x%02x\",\"type\":\"function\",\"function\":{\"name\":", call,
-                  head->id + n - 5, (unsigned)task->choice, (unsigned)call);
-    buffer_json(out, name.at, name.length);
+    const char *end = head->id + strlen(head->id) - 5;
+    json_open(out, NULL, '{');
+    json_integer(out, "index", call);
+    json_raw(out, "id", "\"%.5s%02x%02x\"", end, (unsigned)task->choice, (unsigned)call);
+    json_text(out, "type", "function");
+    json_open(out, "function", '{');
+    json_bytes(out, "name", name.at, name.length);
+    json_bytes(out, "arguments", arguments.at, arguments.length);
+    json_close(out, "}}");
+}
+
+void openai_count(struct request *request)
+{
+    struct buffer out = {0};
+    json_open(&out, NULL, '{');
+    json_integer(&out, "input_tokens", (long long)request->how->prompts[0].n);
+    json_close(&out, "}");
+    request_send_all(request, &out);
 }
 
 void openai_event(struct request *request, struct buffer *json)
@@ -131,11 +154,12 @@ void openai_done(struct request *request, const struct openai *head)
     struct buffer json = {0}, out = {0};
     if (head->usage) {
         openai_head(request, head, &json);
-        buffer_text(&json, ",\"choices\":[]");
+        json_open(&json, "choices", '[');
+        json_close(&json, "]");
         openai_usage(request, &json);
         if (request->n_tasks == 1)
             openai_timings(&request->tasks[0], &json);
-        buffer_text(&json, "}");
+        json_close(&json, "}");
         openai_event(request, &json);
     }
     buffer_text(&out, "data: [DONE]\n\n");

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "serve/json.h"
 #include "serve/task.h"
 
 double monotonic_seconds(void)
@@ -36,6 +37,17 @@ struct request *request_new(struct server *server, const struct route *route, co
     atomic_init(&request->owners, 1);
     atomic_init(&request->left, false);
     return request;
+}
+
+void *request_api(struct request *request, size_t size, void (*free_api)(void *api),
+                  void (*progress)(struct request *request, struct task *task))
+{
+    request->api = calloc(1, size);
+    request->free_api = free_api;
+    request->progress = progress;
+    if (request->api == NULL)
+        request_fail(request, 503, "out of memory for a request");
+    return request->api;
 }
 
 void request_keep(struct request *request)
@@ -124,14 +136,17 @@ static void error_json(struct buffer *out, const struct request *request, int st
                        : status == 503 ? "overloaded_error"
                        : theirs        ? "invalid_request_error"
                                        : (dialect == OPENAI ? "server_error" : "api_error");
+    json_open(out, NULL, '{');
     if (dialect == ANTHROPIC)
-        buffer_format(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type);
-    else if (request->code)
-        buffer_format(out, "{\"error\":{\"type\":\"%s\",\"param\":null,\"code\":\"%s\",\"message\":", type, request->code);
-    else
-        buffer_format(out, "{\"error\":{\"type\":\"%s\",\"param\":null,\"code\":null,\"message\":", type);
-    buffer_json(out, text, strlen(text));
-    buffer_text(out, "}}");
+        json_text(out, "type", "error");
+    json_open(out, "error", '{');
+    json_text(out, "type", type);
+    if (dialect == OPENAI) {
+        json_raw(out, "param", "null");
+        json_text(out, "code", request->code);
+    }
+    json_text(out, "message", text);
+    json_close(out, "}}");
 }
 
 // Takes the bytes of *json.
@@ -171,12 +186,19 @@ void request_fail_context(struct request *request, const char *about, long long 
         return;
     }
     struct buffer json = {0};
-    buffer_format(
-        &json,
-        "{\"error\":{\"type\":\"exceed_context_size_error\",\"param\":null,\"code\":\"context_length_exceeded\","
-        "\"n_prompt_tokens\":%lld,\"n_ctx\":%lld,\"message\":\"the prompt has %s%lld tokens and exceeds the available context "
-        "size, which is %lld (-T N makes it larger)\"}}",
-        n_prompt, context, about, n_prompt, context);
+    char text[200];
+    snprintf(text, sizeof text,
+             "the prompt has %s%lld tokens and exceeds the available context size, which is %lld (-T N makes it larger)", about,
+             n_prompt, context);
+    json_open(&json, NULL, '{');
+    json_open(&json, "error", '{');
+    json_text(&json, "type", "exceed_context_size_error");
+    json_raw(&json, "param", "null");
+    json_text(&json, "code", "context_length_exceeded");
+    json_integer(&json, "n_prompt_tokens", n_prompt);
+    json_integer(&json, "n_ctx", context);
+    json_text(&json, "message", text);
+    json_close(&json, "}}");
     fail_with(request, 400, &json);
 }
 

@@ -66,6 +66,9 @@ struct request {
 struct request *request_new(struct server *server, const struct route *route, const char *path,
                             struct MHD_Connection *connection);
 void request_keep(struct request *request);
+// The route's own memory, all 0. NULL where the request has been refused, for there is none.
+void *request_api(struct request *request, size_t size, void (*free_api)(void *api),
+                  void (*progress)(struct request *request, struct task *task));
 void request_release(struct request *request);
 
 // The whole answer, or the beginning of a streamed one. Takes the bytes of *out, which becomes empty.

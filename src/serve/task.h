@@ -31,4 +31,10 @@ struct task {
     struct generator generator;
     const char *finish; // "stop", "length"; NULL: goes on
     bool over;          // and progress() knows
+
+    struct sent { // of it to the client
+        bool begun;
+        size_t text, scores, offset; // bytes, tokens, and the characters that they spell
+        struct told told;            // parts of the text
+    } sent;
 };

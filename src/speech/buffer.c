@@ -1,7 +1,6 @@
 // See buffer.h.
 #include "speech/buffer.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,14 +76,6 @@ void buffer_json(struct buffer *buffer, const char *text, size_t length)
         at += n ? (size_t)n : 1;
     }
     buffer_add(buffer, "\"", 1);
-}
-
-void buffer_number(struct buffer *buffer, double number)
-{
-    if (isfinite(number))
-        buffer_format(buffer, "%.7g", number);
-    else
-        buffer_text(buffer, "null");
 }
 
 void buffer_free(struct buffer *buffer)

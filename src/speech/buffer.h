@@ -15,5 +15,4 @@ void buffer_text(struct buffer *buffer, const char *text); // up to its NUL
 void buffer_format(struct buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 // text[0..length) as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD.
 void buffer_json(struct buffer *buffer, const char *text, size_t length);
-void buffer_number(struct buffer *buffer, double number); // shortest of 7 digits; null where JSON has no such number
 void buffer_free(struct buffer *buffer);

@@ -41,6 +41,15 @@ static inline int utf8_character(const void *text, size_t length)
     return size;
 }
 
+// Whether text[0..length) is well-formed, and ends with a whole character.
+static inline bool utf8_whole(const char *text, size_t length)
+{
+    size_t at = 0;
+    for (int n; (n = utf8_character(text + at, length - at)) > 0;)
+        at += (size_t)n;
+    return at == length;
+}
+
 // Characters of text[0..length), which is well-formed.
 static inline size_t utf8_count(const char *text, size_t length)
 {
