@@ -7,12 +7,13 @@ from harness import ROOT
 FILES = {str(path.relative_to(ROOT / "src")): path.read_text("utf-8") for path in (ROOT / "src").rglob("*.[ch]*")}
 ASIDE = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'""", flags=re.S)  # comments and texts
 CODE = {name: ASIDE.sub("", text) for name, text in FILES.items()}
-# A function, or a table, that other files see: clang-format begins its definition in the first column.
+# What begins in the first column, as clang-format has it: a function's definition, or a table's; a declaration.
 DEFINITION = re.compile(
     r"^(?!static\b|typedef\b|struct \w+\s*\{|enum\b|extern\b|template\b)[a-z][\w \*]*?\b(\w+)"
     r"(?:\([^;{}]*\)\s*\{|(?:\[\w*\])*\s*=)",
     flags=re.M,
 )
+DECLARATION = re.compile(r"^(?!static\b|typedef\b|struct \w+\s*\{|enum\b|template\b)[a-z][^;{}=]*;", flags=re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', flags=re.M)
 # The CUDA half's, which may only get fewer.
 LEFT = {
@@ -54,22 +55,37 @@ def reached(name, known):
     return known
 
 
+def without_namespaces(code):
+    """Less what stands in `namespace { … }`, which no other file sees."""
+    while (begin := code.find("namespace\n{")) >= 0 or (begin := code.find("namespace {")) >= 0:
+        at, depth = code.index("{", begin) + 1, 1
+        while depth:
+            depth += (code[at] == "{") - (code[at] == "}")
+            at += 1
+        code = code[:begin] + code[at:]
+    return code
+
+
 def calls():
     """For each source file, the other ones that define what it uses: a name that a header declares which both include."""
-    words = {name: set(re.findall(r"(?<![.>\w])\w+", code)) for name, code in CODE.items()}
+    declared = {
+        name: set(re.findall(r"\w+", re.sub(r"\([^;]*\)", "", " ".join(DECLARATION.findall(code)))))
+        for name, code in CODE.items()
+    }
     headers = {name: reached(name, set()) - {name} for name in CODE if name.endswith((".c", ".cu"))}
     homes = {}
     for source in headers:
-        for name in DEFINITION.findall(CODE[source]):
+        for name in DEFINITION.findall(without_namespaces(CODE[source])):
             homes.setdefault(name, set()).add(source)
     arrows = {}
     for source, included in headers.items():
+        used = set(re.findall(r"(?<![.>\w])\w+", CODE[source]))
         arrows[source] = {
             home
-            for word in words[source] & homes.keys()
+            for word in used & homes.keys()
             if source not in homes[word]
             for home in homes[word]
-            if any(word in words.get(header, ()) for header in included & headers[home])
+            if any(word in declared.get(header, ()) for header in included & headers[home])
         }
     return arrows
 
