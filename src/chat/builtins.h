@@ -6,6 +6,7 @@
 // Arguments as a call gives them: those by place, and those by name (their names in `names`, behind the others in `values`).
 struct arguments {
     int n, n_named;
+    int how;                    // the row of the callee's table says: where several names share a function
     const struct value *values; // (n + n_named)
     const struct value *names;  // (n_named), strings
 };

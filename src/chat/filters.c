@@ -58,22 +58,10 @@ static struct value trim(struct run *run, struct value value, const struct argum
     return strip(as_text(run, value), argument(a, 0, "chars", none()), BOTH);
 }
 
-static struct value lower(struct run *run, struct value value, const struct arguments *a)
+// how: enum letter_case
+static struct value change_case(struct run *run, struct value value, const struct arguments *a)
 {
-    (void)a;
-    return in_case(run, as_text(run, value), LOWER);
-}
-
-static struct value upper(struct run *run, struct value value, const struct arguments *a)
-{
-    (void)a;
-    return in_case(run, as_text(run, value), UPPER);
-}
-
-static struct value capitalize(struct run *run, struct value value, const struct arguments *a)
-{
-    (void)a;
-    return in_case(run, as_text(run, value), CAPITAL);
+    return in_case(run, as_text(run, value), (enum letter_case)a->how);
 }
 
 static struct value replace_in(struct run *run, struct value value, const struct arguments *a)
@@ -203,22 +191,11 @@ static struct value join(struct run *run, struct value value, const struct argum
     return written(&writer);
 }
 
-static struct value at_end(struct run *run, struct value value, bool last)
+// how: 0 the first, 1 the last
+static struct value at_end(struct run *run, struct value value, const struct arguments *a)
 {
     const struct list *list = iterate(run, value);
-    return list && list->n ? list->items[last ? list->n - 1 : 0] : undefined("an element of an empty list");
-}
-
-static struct value first(struct run *run, struct value value, const struct arguments *a)
-{
-    (void)a;
-    return at_end(run, value, false);
-}
-
-static struct value last(struct run *run, struct value value, const struct arguments *a)
-{
-    (void)a;
-    return at_end(run, value, true);
+    return list && list->n ? list->items[a->how ? list->n - 1 : 0] : undefined("an element of an empty list");
 }
 
 static struct value reverse(struct run *run, struct value value, const struct arguments *a)
@@ -255,10 +232,12 @@ static struct value map(struct run *run, struct value value, const struct argume
     return mapped;
 }
 
-// The items for which a test holds (`wanted`) or does not; it is applied to the item or to an attribute. Without a test:
-// whether that is true.
-static struct value choose(struct run *run, struct value value, const struct arguments *a, bool of_attribute, bool wanted)
+// The items for which a test holds or does not; it is applied to the item or to an attribute. Without a test: whether that is
+// true. how: of these
+enum choosing { WANTED = 1, OF_ATTRIBUTE = 2 };
+static struct value choose(struct run *run, struct value value, const struct arguments *a)
 {
+    const bool wanted = a->how & WANTED, of_attribute = a->how & OF_ATTRIBUTE;
     const struct value attribute = of_attribute ? text_argument(run, a, 0, "attribute") : none();
     const int place = of_attribute ? 1 : 0;
     const struct list *list = truth(value) ? iterate(run, value) : NULL; // what is false, None say, has no items
@@ -279,26 +258,6 @@ static struct value choose(struct run *run, struct value value, const struct arg
             list_add(run, chosen.list, list->items[i]);
     }
     return chosen;
-}
-
-static struct value choose_items(struct run *run, struct value value, const struct arguments *a)
-{
-    return choose(run, value, a, false, true);
-}
-
-static struct value reject_items(struct run *run, struct value value, const struct arguments *a)
-{
-    return choose(run, value, a, false, false);
-}
-
-static struct value choose_by(struct run *run, struct value value, const struct arguments *a)
-{
-    return choose(run, value, a, true, true);
-}
-
-static struct value reject_by(struct run *run, struct value value, const struct arguments *a)
-{
-    return choose(run, value, a, true, false);
 }
 
 // ------------------------------------------------------------------------------------------ in order
@@ -362,7 +321,8 @@ static struct value sort_dict(struct run *run, struct value value, const struct 
                     truth(argument(a, 0, "case_sensitive", boolean(false))), truth(argument(a, 2, "reverse", boolean(false))));
 }
 
-static struct value extreme(struct run *run, struct value value, const struct arguments *a, int wanted)
+// how: -1 the least, 1 the most
+static struct value extreme(struct run *run, struct value value, const struct arguments *a)
 {
     const bool with_case = truth(argument(a, 0, "case_sensitive", boolean(false)));
     const struct value attribute = argument(a, 1, "attribute", none());
@@ -370,22 +330,12 @@ static struct value extreme(struct run *run, struct value value, const struct ar
     struct value best = undefined("the extreme of an empty list"), best_key = none();
     for (size_t i = 0; list && i < list->n && !failed(run); i++) {
         const struct value key = order_key(run, list->items[i], attribute, with_case);
-        if (i == 0 || compare(run, key, best_key) == wanted) {
+        if (i == 0 || compare(run, key, best_key) == a->how) {
             best = list->items[i];
             best_key = key;
         }
     }
     return best;
-}
-
-static struct value least(struct run *run, struct value value, const struct arguments *a)
-{
-    return extreme(run, value, a, -1);
-}
-
-static struct value most(struct run *run, struct value value, const struct arguments *a)
-{
-    return extreme(run, value, a, 1);
 }
 
 static struct value unique(struct run *run, struct value value, const struct arguments *a)
@@ -409,38 +359,39 @@ static struct value unique(struct run *run, struct value value, const struct arg
 static const struct {
     const char *name;
     filter *apply;
+    int how;
 } filters[] = {
-    {"tojson", to_json},
-    {"from_json", from_json},
-    {"string", to_string},
-    {"trim", trim},
-    {"lower", lower},
-    {"upper", upper},
-    {"capitalize", capitalize},
-    {"replace", replace_in},
-    {"indent", indent},
-    {"int", to_int},
-    {"default", use_default},
-    {"d", use_default},
-    {"safe", safe},
-    {"length", length},
-    {"count", length},
-    {"list", to_list},
-    {"items", items},
-    {"join", join},
-    {"first", first},
-    {"last", last},
-    {"reverse", reverse},
-    {"map", map},
-    {"select", choose_items},
-    {"reject", reject_items},
-    {"selectattr", choose_by},
-    {"rejectattr", reject_by},
-    {"sort", sort},
-    {"dictsort", sort_dict},
-    {"min", least},
-    {"max", most},
-    {"unique", unique},
+    {"tojson", to_json, 0},
+    {"from_json", from_json, 0},
+    {"string", to_string, 0},
+    {"trim", trim, 0},
+    {"lower", change_case, LOWER},
+    {"upper", change_case, UPPER},
+    {"capitalize", change_case, CAPITAL},
+    {"replace", replace_in, 0},
+    {"indent", indent, 0},
+    {"int", to_int, 0},
+    {"default", use_default, 0},
+    {"d", use_default, 0},
+    {"safe", safe, 0},
+    {"length", length, 0},
+    {"count", length, 0},
+    {"list", to_list, 0},
+    {"items", items, 0},
+    {"join", join, 0},
+    {"first", at_end, 0},
+    {"last", at_end, 1},
+    {"reverse", reverse, 0},
+    {"map", map, 0},
+    {"select", choose, WANTED},
+    {"reject", choose, 0},
+    {"selectattr", choose, WANTED | OF_ATTRIBUTE},
+    {"rejectattr", choose, OF_ATTRIBUTE},
+    {"sort", sort, 0},
+    {"dictsort", sort_dict, 0},
+    {"min", extreme, -1},
+    {"max", extreme, 1},
+    {"unique", unique, 0},
 };
 
 int filter_find(struct value name)
@@ -455,5 +406,7 @@ struct value filter_apply(struct run *run, int which, struct value value, const 
 {
     if (failed(run) || !run_step(run, 1) || (value.kind == V_STRING && !run_pass(run, value.length)))
         return undefined(NULL);
-    return filters[which].apply(run, value, arguments);
+    struct arguments own = *arguments;
+    own.how = filters[which].how;
+    return filters[which].apply(run, value, &own);
 }

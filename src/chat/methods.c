@@ -30,27 +30,13 @@ static int64_t count_at(struct run *run, const struct arguments *a, int place, c
 
 // ------------------------------------------------------------------------------------------ strings
 
-static struct value characters_at(struct run *run, const struct arguments *a)
+// how: enum side
+static struct value strip_method(struct run *run, struct value self, const struct arguments *a)
 {
     const struct value of = argument(a, 0, NULL, none());
     if (of.kind != V_NONE && of.kind != V_STRING)
         run_fail(run, "strip arg must be None or str, not %s", type_name(of));
-    return of;
-}
-
-static struct value strip_both(struct run *run, struct value self, const struct arguments *a)
-{
-    return strip(self, characters_at(run, a), BOTH);
-}
-
-static struct value strip_left(struct run *run, struct value self, const struct arguments *a)
-{
-    return strip(self, characters_at(run, a), LEFT);
-}
-
-static struct value strip_right(struct run *run, struct value self, const struct arguments *a)
-{
-    return strip(self, characters_at(run, a), RIGHT);
+    return strip(self, of, (enum side)a->how);
 }
 
 static struct value split_method(struct run *run, struct value self, const struct arguments *a)
@@ -78,10 +64,10 @@ static struct value replace_method(struct run *run, struct value self, const str
     return failed(run) ? old : replace(run, self, old, new, count_at(run, a, 2, "count"));
 }
 
-// Whether the text begins or ends with the argument, or with one of a tuple's.
-static struct value has_end(struct run *run, struct value self, const struct arguments *a,
-                            bool (*has)(struct value text, struct value part))
+// Whether the text begins or ends with the argument, or with one of a tuple's. how: enum side
+static struct value has_end(struct run *run, struct value self, const struct arguments *a)
 {
+    bool (*const has)(struct value text, struct value part) = a->how == LEFT ? starts_with : ends_with;
     const struct value part = argument(a, 0, NULL, undefined(NULL));
     if (part.kind != V_LIST || part.list->flavour != TUPLE)
         return boolean(has(self, text_at(run, a, 0, NULL)));
@@ -91,38 +77,10 @@ static struct value has_end(struct run *run, struct value self, const struct arg
     return boolean(false);
 }
 
-static struct value startswith_method(struct run *run, struct value self, const struct arguments *a)
+// how: enum letter_case
+static struct value case_method(struct run *run, struct value self, const struct arguments *a)
 {
-    return has_end(run, self, a, starts_with);
-}
-
-static struct value endswith_method(struct run *run, struct value self, const struct arguments *a)
-{
-    return has_end(run, self, a, ends_with);
-}
-
-static struct value lower_method(struct run *run, struct value self, const struct arguments *a)
-{
-    (void)a;
-    return in_case(run, self, LOWER);
-}
-
-static struct value upper_method(struct run *run, struct value self, const struct arguments *a)
-{
-    (void)a;
-    return in_case(run, self, UPPER);
-}
-
-static struct value capitalize_method(struct run *run, struct value self, const struct arguments *a)
-{
-    (void)a;
-    return in_case(run, self, CAPITAL);
-}
-
-static struct value title_method(struct run *run, struct value self, const struct arguments *a)
-{
-    (void)a;
-    return in_case(run, self, TITLE);
+    return in_case(run, self, (enum letter_case)a->how);
 }
 
 static struct value join_method(struct run *run, struct value self, const struct arguments *a)
@@ -156,16 +114,13 @@ static struct value count_method(struct run *run, struct value self, const struc
     return integer(n);
 }
 
-static struct value without_prefix(struct run *run, struct value self, const struct arguments *a)
+// how: enum side
+static struct value without_end(struct run *run, struct value self, const struct arguments *a)
 {
     const struct value part = text_at(run, a, 0, NULL);
-    return starts_with(self, part) ? string(self.text + part.length, self.length - part.length) : self;
-}
-
-static struct value without_suffix(struct run *run, struct value self, const struct arguments *a)
-{
-    const struct value part = text_at(run, a, 0, NULL);
-    return ends_with(self, part) ? string(self.text, self.length - part.length) : self;
+    if (!(a->how == LEFT ? starts_with : ends_with)(self, part))
+        return self;
+    return string(self.text + (a->how == LEFT ? part.length : 0), self.length - part.length);
 }
 
 static struct value isdigit_method(struct run *run, struct value self, const struct arguments *a)
@@ -232,22 +187,10 @@ static struct value get_method(struct run *run, struct value self, const struct 
     return found ? *found : argument(a, 1, NULL, none());
 }
 
+// how: dict_items()'s
 static struct value items_method(struct run *run, struct value self, const struct arguments *a)
 {
-    (void)a;
-    return dict_items(run, self.dict, 0);
-}
-
-static struct value keys_method(struct run *run, struct value self, const struct arguments *a)
-{
-    (void)a;
-    return dict_items(run, self.dict, 1);
-}
-
-static struct value values_method(struct run *run, struct value self, const struct arguments *a)
-{
-    (void)a;
-    return dict_items(run, self.dict, 2);
+    return dict_items(run, self.dict, a->how);
 }
 
 static struct value copy_method(struct run *run, struct value self, const struct arguments *a)
@@ -318,38 +261,39 @@ static const struct {
     enum value_kind kind;
     const char *name;
     method_body *body;
+    int how;
 } methods[] = {
-    {V_STRING, "split", split_method},
-    {V_STRING, "rsplit", rsplit_method},
-    {V_STRING, "splitlines", splitlines_method},
-    {V_STRING, "strip", strip_both},
-    {V_STRING, "lstrip", strip_left},
-    {V_STRING, "rstrip", strip_right},
-    {V_STRING, "startswith", startswith_method},
-    {V_STRING, "endswith", endswith_method},
-    {V_STRING, "replace", replace_method},
-    {V_STRING, "format", format_method},
-    {V_STRING, "lower", lower_method},
-    {V_STRING, "upper", upper_method},
-    {V_STRING, "capitalize", capitalize_method},
-    {V_STRING, "title", title_method},
-    {V_STRING, "join", join_method},
-    {V_STRING, "find", find_method},
-    {V_STRING, "count", count_method},
-    {V_STRING, "removeprefix", without_prefix},
-    {V_STRING, "removesuffix", without_suffix},
-    {V_STRING, "isdigit", isdigit_method},
-    {V_DICT, "get", get_method},
-    {V_DICT, "items", items_method},
-    {V_DICT, "keys", keys_method},
-    {V_DICT, "values", values_method},
-    {V_DICT, "copy", copy_method},
-    {V_DICT, "pop", pop_key},
-    {V_LIST, "copy", copy_method},
-    {V_LIST, "append", append_method},
-    {V_LIST, "pop", pop_item},
-    {V_LOOP, "changed", changed_method},
-    {V_LOOP, "cycle", cycle_method},
+    {V_STRING, "split", split_method, 0},
+    {V_STRING, "rsplit", rsplit_method, 0},
+    {V_STRING, "splitlines", splitlines_method, 0},
+    {V_STRING, "strip", strip_method, BOTH},
+    {V_STRING, "lstrip", strip_method, LEFT},
+    {V_STRING, "rstrip", strip_method, RIGHT},
+    {V_STRING, "startswith", has_end, LEFT},
+    {V_STRING, "endswith", has_end, RIGHT},
+    {V_STRING, "replace", replace_method, 0},
+    {V_STRING, "format", format_method, 0},
+    {V_STRING, "lower", case_method, LOWER},
+    {V_STRING, "upper", case_method, UPPER},
+    {V_STRING, "capitalize", case_method, CAPITAL},
+    {V_STRING, "title", case_method, TITLE},
+    {V_STRING, "join", join_method, 0},
+    {V_STRING, "find", find_method, 0},
+    {V_STRING, "count", count_method, 0},
+    {V_STRING, "removeprefix", without_end, LEFT},
+    {V_STRING, "removesuffix", without_end, RIGHT},
+    {V_STRING, "isdigit", isdigit_method, 0},
+    {V_DICT, "get", get_method, 0},
+    {V_DICT, "items", items_method, 0},
+    {V_DICT, "keys", items_method, 1},
+    {V_DICT, "values", items_method, 2},
+    {V_DICT, "copy", copy_method, 0},
+    {V_DICT, "pop", pop_key, 0},
+    {V_LIST, "copy", copy_method, 0},
+    {V_LIST, "append", append_method, 0},
+    {V_LIST, "pop", pop_item, 0},
+    {V_LOOP, "changed", changed_method, 0},
+    {V_LOOP, "cycle", cycle_method, 0},
 };
 
 bool method_find(struct run *run, struct value self, struct value name, struct value *method)
@@ -373,5 +317,7 @@ struct value method_call(struct run *run, const struct value_method *method, con
 {
     if (method->self.kind == V_STRING && !run_pass(run, method->self.length))
         return undefined(NULL);
-    return methods[method->which].body(run, method->self, arguments);
+    struct arguments own = *arguments;
+    own.how = methods[method->which].how;
+    return methods[method->which].body(run, method->self, &own);
 }
