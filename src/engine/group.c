@@ -1,6 +1,5 @@
 #include "engine/group.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -447,13 +446,7 @@ static void *pulse(void *context)
     pthread_mutex_lock(&g->lock);
     while (!g->pulse_ends && !g->lost) {
         group_tell(g, &(struct command){.kind = COMMAND_NOTHING}, NULL, 0, NULL);
-        struct timespec next;
-        clock_gettime(CLOCK_MONOTONIC, &next);
-        const double seconds = g->patience / 4;
-        next.tv_sec += (time_t)seconds;
-        next.tv_nsec += (long)((seconds - floor(seconds)) * 1e9);
-        next.tv_sec += next.tv_nsec / 1000000000;
-        next.tv_nsec %= 1000000000;
+        const struct timespec next = clock_after(g->patience / 4);
         pthread_cond_timedwait(&g->end_pulse, &g->lock, &next);
     }
     pthread_mutex_unlock(&g->lock);

@@ -45,26 +45,19 @@ bool body_parse(struct request *request)
 {
     const char *text = request->body.at ? request->body.at : "";
     const char *wrong = scan(text, request->body.length);
-    if (wrong) {
-        request_fail(request, 400, "the body %s", wrong);
-        return false;
-    }
+    if (wrong)
+        return request_fail(request, 400, "the body %s", wrong);
     const char *end = NULL;
     request->json = cJSON_ParseWithLengthOpts(text, request->body.length, &end, false);
     if (request->json == NULL) {
         const size_t at = end ? (size_t)(end - text) : 0;
-        request_fail(request, 400, "the body is no JSON, from byte %zu on", at);
-        return false;
+        return request_fail(request, 400, "the body is no JSON, from byte %zu on", at);
     }
     for (; end < text + request->body.length; end++)
-        if (strchr(" \t\r\n", *end) == NULL) {
-            request_fail(request, 400, "something follows the body's JSON at byte %zu", (size_t)(end - text));
-            return false;
-        }
-    if (!cJSON_IsObject(request->json)) {
-        request_fail(request, 400, "the body is JSON, but not an object");
-        return false;
-    }
+        if (strchr(" \t\r\n", *end) == NULL)
+            return request_fail(request, 400, "something follows the body's JSON at byte %zu", (size_t)(end - text));
+    if (!cJSON_IsObject(request->json))
+        return request_fail(request, 400, "the body is JSON, but not an object");
     return true;
 }
 
@@ -93,8 +86,7 @@ bool body_integer(struct request *request, const cJSON *object, const char *key,
     const cJSON *member = body_member(object, key);
     if (member == NULL || body_is_integer(member, min, max, value))
         return true;
-    request_fail(request, 400, "'%s': expected an integer from %lld to %lld", key, (long long)min, (long long)max);
-    return false;
+    return request_fail(request, 400, "'%s': expected an integer from %lld to %lld", key, (long long)min, (long long)max);
 }
 
 bool body_number(struct request *request, const cJSON *object, const char *key, double min, double max, float *value)
@@ -102,10 +94,8 @@ bool body_number(struct request *request, const cJSON *object, const char *key, 
     const cJSON *member = body_member(object, key);
     if (member == NULL)
         return true;
-    if (!cJSON_IsNumber(member) || !(member->valuedouble >= min && member->valuedouble <= max)) {
-        request_fail(request, 400, "'%s': expected a number from %g to %g", key, min, max);
-        return false;
-    }
+    if (!cJSON_IsNumber(member) || !(member->valuedouble >= min && member->valuedouble <= max))
+        return request_fail(request, 400, "'%s': expected a number from %g to %g", key, min, max);
     *value = (float)member->valuedouble;
     return true;
 }
@@ -115,10 +105,8 @@ bool body_bool(struct request *request, const cJSON *object, const char *key, bo
     const cJSON *member = body_member(object, key);
     if (member == NULL)
         return true;
-    if (!cJSON_IsBool(member)) {
-        request_fail(request, 400, "'%s': expected true or false", key);
-        return false;
-    }
+    if (!cJSON_IsBool(member))
+        return request_fail(request, 400, "'%s': expected true or false", key);
     *value = cJSON_IsTrue(member);
     return true;
 }
@@ -128,10 +116,8 @@ bool body_string(struct request *request, const cJSON *object, const char *key, 
     const cJSON *member = body_member(object, key);
     if (member == NULL)
         return true;
-    if (!cJSON_IsString(member)) {
-        request_fail(request, 400, "'%s': expected a string", key);
-        return false;
-    }
+    if (!cJSON_IsString(member))
+        return request_fail(request, 400, "'%s': expected a string", key);
     *value = member->valuestring;
     return true;
 }
@@ -140,6 +126,5 @@ bool body_refuse(struct request *request, const cJSON *object, const char *key, 
 {
     if (body_member(object, key) == NULL)
         return true;
-    request_fail(request, 400, "'%s': %s", key, why);
-    return false;
+    return request_fail(request, 400, "'%s': %s", key, why);
 }

@@ -48,10 +48,8 @@ static bool add_tools(struct request *request, const struct dialogue *dialogue, 
         int rule;
         if (dialogue->chosen && strcmp(dialogue->chosen, name) != 0)
             continue;
-        if (schema_writer_add(writer, body_member(function, "parameters"), &rule, &error) != YALM_OK) {
-            request_fail(request, http_status(error.status), "'tools', '%.60s': %s", name, error.text);
-            return false;
-        }
+        if (schema_writer_add(writer, body_member(function, "parameters"), &rule, &error) != YALM_OK)
+            return request_fail(request, http_status(error.status), "'tools', '%.60s': %s", name, error.text);
         buffer_format(root, "%s\"%s", bar, notation->before);
         add_name(root, name);
         buffer_format(root, "%s\" r%d \"%s\"", notation->middle, rule, notation->after);
@@ -92,6 +90,5 @@ bool dialogue_force_call(struct request *request, const struct dialogue *dialogu
     buffer_free(&whole);
     if (status == YALM_OK)
         return generation_set_grammar(request, text, length);
-    request_fail(request, http_status(status), "%s", error.text);
-    return false;
+    return request_fail(request, http_status(status), "%s", error.text);
 }

@@ -28,10 +28,8 @@ static bool read_logprobs(struct request *request)
     if (!body_bool(request, request->json, "logprobs", &wanted) ||
         !body_integer(request, request->json, "top_logprobs", 0, MAX_TOP, &top))
         return false;
-    if (top >= 0 && !wanted) {
-        request_fail(request, 400, "'top_logprobs' goes with 'logprobs': true");
-        return false;
-    }
+    if (top >= 0 && !wanted)
+        return request_fail(request, 400, "'top_logprobs' goes with 'logprobs': true");
     request->how->options.n_likely = !wanted ? -1 : top < 0 ? 0 : (int)top;
     return true;
 }

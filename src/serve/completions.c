@@ -26,10 +26,8 @@ static bool read_request(struct request *request, struct completions *completion
         !body_refuse(request, request->json, "suffix", "text in the middle of a text is not offered; leave it out"))
         return false;
     struct generation *how = request->how;
-    if (best_of > how->n_choices) {
-        request_fail(request, 400, "'best_of': choosing among texts is not offered; ask for all of them by 'n'");
-        return false;
-    }
+    if (best_of > how->n_choices)
+        return request_fail(request, 400, "'best_of': choosing among texts is not offered; ask for all of them by 'n'");
     if (body_member(request->json, "max_tokens") == NULL)
         how->options.max_tokens = 16; // as the API has it
     how->options.n_likely = (int)logprobs;

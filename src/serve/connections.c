@@ -5,6 +5,7 @@
 
 #include "serve/connections.h"
 #include "serve/request.h"
+#include "util/clock.h"
 
 struct place {
     int socket;
@@ -39,7 +40,7 @@ static void add(struct connections *connections, struct MHD_Connection *connecti
     *context = place;
     if (place == NULL)
         return;
-    *place = (struct place){.socket = info->connect_fd, .waiting = true, .since = monotonic_seconds()};
+    *place = (struct place){.socket = info->connect_fd, .waiting = true, .since = clock_seconds()};
     pthread_mutex_lock(&connections->lock);
     place->next = connections->first;
     place->link = &connections->first;
@@ -76,13 +77,13 @@ void connections_set_waiting(struct connections *connections, struct MHD_Connect
         return;
     pthread_mutex_lock(&connections->lock);
     place->waiting = waiting;
-    place->since = monotonic_seconds();
+    place->since = clock_seconds();
     pthread_mutex_unlock(&connections->lock);
 }
 
 void connections_end_waiting(struct connections *connections, double seconds)
 {
-    const double now = monotonic_seconds();
+    const double now = clock_seconds();
     pthread_mutex_lock(&connections->lock);
     for (struct place *place = connections->first; place; place = place->next)
         if (place->waiting && now - place->since > seconds)

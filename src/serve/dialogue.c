@@ -10,8 +10,7 @@
 
 static bool refuse(struct request *request, int message, const char *what)
 {
-    request_fail(request, 400, "'messages', number %d: %s", message + 1, what);
-    return false;
+    return request_fail(request, 400, "'messages', number %d: %s", message + 1, what);
 }
 
 // Parts of a text are lines of it, as for other servers.
@@ -124,10 +123,9 @@ static bool read_choice(struct request *request, struct dialogue *dialogue)
     else if (cJSON_IsString(name)) {
         dialogue->choice = TOOLS_REQUIRED;
         dialogue->chosen = name->valuestring;
-    } else {
-        request_fail(request, 400, "'tool_choice': expected \"auto\", \"none\", \"required\" or {\"function\": {\"name\": …}}");
-        return false;
-    }
+    } else
+        return request_fail(request, 400,
+                            "'tool_choice': expected \"auto\", \"none\", \"required\" or {\"function\": {\"name\": …}}");
     return true;
 }
 
@@ -137,8 +135,7 @@ static bool settle_tools(struct request *request, struct dialogue *dialogue, cJS
     const int n = cJSON_GetArraySize(tools);
     if (dialogue->choice == TOOLS_REQUIRED && n == 0) {
         cJSON_Delete(tools);
-        request_fail(request, 400, "'tool_choice' wants a call, and there are no 'tools'");
-        return false;
+        return request_fail(request, 400, "'tool_choice' wants a call, and there are no 'tools'");
     }
     const char *template = yalm_model_facts(request->server->model)->chat_template;
     dialogue->forms = speech_marks(template);
@@ -150,15 +147,12 @@ static bool settle_tools(struct request *request, struct dialogue *dialogue, cJS
     dialogue->tools = tools;
     const unsigned calls = speech_forms(template);
     dialogue->forms |= calls;
-    if (dialogue->chosen && !find_tool(dialogue, dialogue->chosen)) {
-        request_fail(request, 400, "'tool_choice' names '%.100s', which is not among the 'tools'", dialogue->chosen);
-        return false;
-    }
+    if (dialogue->chosen && !find_tool(dialogue, dialogue->chosen))
+        return request_fail(request, 400, "'tool_choice' names '%.100s', which is not among the 'tools'", dialogue->chosen);
     if (calls || to_show)
         return true;
-    request_fail(request, 400,
-                 "'tools': the model's chat template knows no form of calls that is read here (see docs/serving.md)");
-    return false;
+    return request_fail(request, 400,
+                        "'tools': the model's chat template knows no form of calls that is read here (see docs/serving.md)");
 }
 
 static bool read_tools(struct request *request, struct dialogue *dialogue, bool to_show)
@@ -169,11 +163,10 @@ static bool read_tools(struct request *request, struct dialogue *dialogue, bool 
     {
         good = good && check_tool(tool);
     }
-    if (!good) {
-        request_fail(request, 400,
-                     "'tools': expected a list of at most %d {\"type\": \"function\", \"function\": {\"name\", …}}", MAX_TOOLS);
-        return false;
-    }
+    if (!good)
+        return request_fail(request, 400,
+                            "'tools': expected a list of at most %d {\"type\": \"function\", \"function\": {\"name\", …}}",
+                            MAX_TOOLS);
     cJSON *copy = tools ? cJSON_Duplicate(tools, true) : cJSON_CreateArray();
     return settle_tools(request, dialogue, copy, to_show);
 }
@@ -311,8 +304,7 @@ static bool read_anthropic_choice(struct request *request, struct dialogue *dial
     dialogue->chosen = strcmp(word, "tool") == 0 && cJSON_IsString(name) ? name->valuestring : NULL;
     if (strcmp(word, "none") == 0 || strcmp(word, "any") == 0 || dialogue->chosen)
         return true;
-    request_fail(request, 400, "'tool_choice': expected type auto, any, none, or tool with a name");
-    return false;
+    return request_fail(request, 400, "'tool_choice': expected type auto, any, none, or tool with a name");
 }
 
 // {"name", "description", "input_schema"} becomes what templates know.
@@ -340,9 +332,8 @@ static bool read_anthropic_tools(struct request *request, struct dialogue *dialo
     if (good)
         return settle_tools(request, dialogue, list, false);
     cJSON_Delete(list);
-    request_fail(request, 400, "'tools': expected a list of at most %d {\"name\", \"description\", \"input_schema\"}",
-                 MAX_TOOLS);
-    return false;
+    return request_fail(request, 400, "'tools': expected a list of at most %d {\"name\", \"description\", \"input_schema\"}",
+                        MAX_TOOLS);
 }
 
 bool dialogue_read_anthropic(struct request *request, struct dialogue *dialogue)
@@ -411,24 +402,20 @@ static bool append(struct request *request, const cJSON *message, char **text, s
     if (!whole.failed)
         return true;
     free(whole.at);
-    request_fail(request, 503, "out of memory for the messages");
-    return false;
+    return request_fail(request, 503, "out of memory for the messages");
 }
 
 static bool render(struct request *request, struct dialogue *dialogue, char **text, size_t *length)
 {
     yalm_error error;
     char *json = cJSON_PrintUnformatted(dialogue->variables);
-    if (json == NULL) {
-        request_fail(request, 503, "out of memory for the messages");
-        return false;
-    }
+    if (json == NULL)
+        return request_fail(request, 503, "out of memory for the messages");
     const yalm_status status = yalm_chat_render(request->server->model, json, strlen(json), text, length, &error);
     free(json);
     if (status == YALM_OK)
         return true;
-    request_fail(request, http_status(status), "%s", error.text);
-    return false;
+    return request_fail_by(request, &error);
 }
 
 bool dialogue_render(struct request *request, struct dialogue *dialogue, char **text, size_t *length)

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "serve/slot.h"
+#include "util/clock.h"
 
 #define LOOK_SECONDS 0.2 // between two looks at whether clients are still there
 
@@ -49,7 +49,7 @@ static void fail_request(struct engine *engine, struct request *request, const y
     pthread_mutex_lock(&engine->lock);
     engine->counts.failed++;
     pthread_mutex_unlock(&engine->lock);
-    request_fail(request, http_status(error->status), "%s", error->text);
+    request_fail_by(request, error);
     atomic_store(&request->left, true); // its other tasks end, too
 }
 
@@ -65,10 +65,10 @@ static void evaluated(struct engine *engine, struct slot *slot, yalm_status stat
 static void evaluate_piece(struct engine *engine, struct slot *slot)
 {
     struct generator *g = &slot->task->generator;
-    const double start = monotonic_seconds();
+    const double start = clock_seconds();
     yalm_error error = {0};
     const yalm_status status = generator_evaluate(g, &error);
-    add_time(engine, true, monotonic_seconds() - start, g->n_pending);
+    add_time(engine, true, clock_seconds() - start, g->n_pending);
     evaluated(engine, slot, status, &error);
 }
 
@@ -82,13 +82,13 @@ static void evaluate_tokens(struct engine *engine, struct slot **due, int n_due)
         sessions[i] = due[i]->session;
         tokens[i] = due[i]->task->generator.token;
     }
-    const double start = monotonic_seconds();
+    const double start = clock_seconds();
     yalm_error error = {0};
     yalm_status status =
         n_due == 1 ? generator_evaluate(&due[0]->task->generator, &error) : yalm_eval_each(sessions, tokens, n_due, &error);
     for (int i = 0; i < n_due && n_due > 1 && status == YALM_OK; i++)
         status = generator_evaluated(&due[i]->task->generator, &error);
-    add_time(engine, false, monotonic_seconds() - start, n_due);
+    add_time(engine, false, clock_seconds() - start, n_due);
     for (int i = 0; i < n_due; i++)
         evaluated(engine, due[i], status, &error);
 }
@@ -218,7 +218,7 @@ static void end_tasks(struct engine *engine)
         if (!task->over && !left)
             continue;
         slot->task = NULL;
-        slot->used = monotonic_seconds();
+        slot->used = clock_seconds();
         task->request->n_running--;
         struct task *further = task->next_choice;
         if (further && !left) {
@@ -248,9 +248,9 @@ static void begin_tasks(struct engine *engine)
 // Notes the clients that have gone. A suspended connection is not watched by its thread.
 static void look_for_clients(struct engine *engine)
 {
-    if (monotonic_seconds() - engine->looked < LOOK_SECONDS)
+    if (clock_seconds() - engine->looked < LOOK_SECONDS)
         return;
-    engine->looked = monotonic_seconds();
+    engine->looked = clock_seconds();
     for (struct request *request = engine->requests; request; request = request->next)
         engine->counts.left += request_look(request);
 }
@@ -384,11 +384,7 @@ void engine_close(struct engine *engine)
 
 bool engine_drain(struct engine *engine, double seconds)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const double end = (double)until.tv_sec + 1e-9 * (double)until.tv_nsec + seconds;
-    until.tv_sec = (time_t)end;
-    until.tv_nsec = (long)((end - (double)until.tv_sec) * 1e9);
+    const struct timespec until = clock_after(seconds);
     pthread_mutex_lock(&engine->lock);
     engine->draining = true;
     int status = 0;

@@ -127,8 +127,7 @@ static bool has_tokenizer(struct request *request)
 {
     if (strcmp(yalm_model_facts(request->server->model)->tokenizer, "none") != 0)
         return true;
-    request_fail(request, 400, "the model has no tokenizer");
-    return false;
+    return request_fail(request, 400, "the model has no tokenizer");
 }
 
 // A string, or where the token is not whole characters a list of its bytes, so that nothing is lost. NULL: a token without any.
@@ -163,7 +162,7 @@ void handle_tokenize(struct request *request)
     size_t n, length;
     const int flags = (add_special ? YALM_TOKENIZE_BOS : 0) | (parse_special ? YALM_TOKENIZE_SPECIAL : 0);
     if (yalm_tokenize(model, content, strlen(content), flags, &ids, &n, &error) != YALM_OK) {
-        request_fail(request, http_status(error.status), "%s", error.text);
+        request_fail_by(request, &error);
         return;
     }
     struct buffer out = {0};

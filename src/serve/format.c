@@ -11,7 +11,7 @@ static bool parse(struct request *request, const char *text, size_t length)
     yalm_error error;
     request->how->grammar = grammar_parse(text, length, &error);
     if (request->how->grammar == NULL)
-        request_fail(request, http_status(error.status), "%s", error.text);
+        request_fail_by(request, &error);
     return request->how->grammar != NULL;
 }
 
@@ -29,8 +29,7 @@ static bool set_schema(struct request *request, const cJSON *schema)
     yalm_error error;
     if (schema_to_grammar(schema, &text, &length, &error) == YALM_OK)
         return generation_set_grammar(request, text, length);
-    request_fail(request, http_status(error.status), "%s", error.text);
-    return false;
+    return request_fail_by(request, &error);
 }
 
 static bool read_response_format(struct request *request, const cJSON *format)
@@ -44,10 +43,9 @@ static bool read_response_format(struct request *request, const cJSON *format)
     const cJSON *schema = body_member(wrapped, "schema");
     if (strcmp(word, "json_schema") == 0 && schema)
         return set_schema(request, schema);
-    request_fail(
+    return request_fail(
         request, 400,
         "'response_format': expected the type text, json_object, or json_schema with \"json_schema\": {\"schema\": …}");
-    return false;
 }
 
 bool generation_read_format(struct request *request)
@@ -58,10 +56,8 @@ bool generation_read_format(struct request *request)
         return false;
     if (grammar && *grammar == '\0') // as clients say that there is none
         grammar = NULL;
-    if ((format != NULL) + (schema != NULL) + (grammar != NULL) > 1) {
-        request_fail(request, 400, "'response_format', 'json_schema' and 'grammar' exclude each other");
-        return false;
-    }
+    if ((format != NULL) + (schema != NULL) + (grammar != NULL) > 1)
+        return request_fail(request, 400, "'response_format', 'json_schema' and 'grammar' exclude each other");
     if (request->how->grammar)
         return true;
     if (format)

@@ -7,6 +7,8 @@
 #include <sys/random.h>
 
 #include "serve/body.h"
+#include "serve/json.h"
+#include "util/clock.h"
 #include "util/utf8.h"
 
 static bool read_stops(struct request *request, const char *key)
@@ -14,16 +16,12 @@ static bool read_stops(struct request *request, const char *key)
     struct generation *how = request->how;
     const cJSON *stop = body_member(request->json, key);
     const int n = stop == NULL ? 0 : cJSON_IsString(stop) ? 1 : cJSON_IsArray(stop) ? cJSON_GetArraySize(stop) : -1;
-    if (n < 0 || n > MAX_STOPS) {
-        request_fail(request, 400, "'%s': expected a string, or a list of at most %d", key, MAX_STOPS);
-        return false;
-    }
+    if (n < 0 || n > MAX_STOPS)
+        return request_fail(request, 400, "'%s': expected a string, or a list of at most %d", key, MAX_STOPS);
     for (int i = 0; i < n; i++) {
         const cJSON *text = cJSON_IsString(stop) ? stop : cJSON_GetArrayItem(stop, i);
-        if (!cJSON_IsString(text) || text->valuestring[0] == 0 || strlen(text->valuestring) > BODY_MAX_STOP) {
-            request_fail(request, 400, "'%s': expected strings of 1 to %d bytes", key, BODY_MAX_STOP);
-            return false;
-        }
+        if (!cJSON_IsString(text) || text->valuestring[0] == 0 || strlen(text->valuestring) > BODY_MAX_STOP)
+            return request_fail(request, 400, "'%s': expected strings of 1 to %d bytes", key, BODY_MAX_STOP);
         how->stops[how->options.n_stops++] = text->valuestring;
     }
     return true;
@@ -33,10 +31,8 @@ static bool read_stops(struct request *request, const char *key)
 static bool add_bias(struct request *request, int32_t token, float bias)
 {
     yalm_sampling *sampling = &request->how->options.sampling;
-    if (sampling->n_biases == MAX_BIASES) {
-        request_fail(request, 400, "'logit_bias': expected at most %d token ids", MAX_BIASES);
-        return false;
-    }
+    if (sampling->n_biases == MAX_BIASES)
+        return request_fail(request, 400, "'logit_bias': expected at most %d token ids", MAX_BIASES);
     ((yalm_logit_bias *)sampling->biases)[sampling->n_biases++] = (yalm_logit_bias){token, bias};
     return true;
 }
@@ -47,10 +43,8 @@ static bool add_text_bias(struct request *request, const char *text, float bias)
     yalm_error error;
     int32_t *ids;
     size_t n;
-    if (yalm_tokenize(request->server->model, text, strlen(text), 0, &ids, &n, &error) != YALM_OK) {
-        request_fail(request, http_status(error.status), "%s", error.text);
-        return false;
-    }
+    if (yalm_tokenize(request->server->model, text, strlen(text), 0, &ids, &n, &error) != YALM_OK)
+        return request_fail_by(request, &error);
     bool added = true;
     for (size_t i = 0; i < n && added; i++)
         added = add_bias(request, ids[i], bias);
@@ -71,12 +65,10 @@ static bool read_bias(struct request *request, const cJSON *item, int number)
     }
     const int n_vocab = yalm_model_facts(request->server->model)->vocab_size;
     const bool banned = key && cJSON_IsFalse(value), known = text || (id >= 0 && id < n_vocab && id == floor(id));
-    if (!known || !(banned || (cJSON_IsNumber(value) && fabs(value->valuedouble) <= 100))) {
-        request_fail(request, 400,
-                     "'logit_bias', number %d: expected a token id below %d, or a text, with a number from -100 to 100", number,
-                     n_vocab);
-        return false;
-    }
+    if (!known || !(banned || (cJSON_IsNumber(value) && fabs(value->valuedouble) <= 100)))
+        return request_fail(request, 400,
+                            "'logit_bias', number %d: expected a token id below %d, or a text, with a number from -100 to 100",
+                            number, n_vocab);
     const float bias = banned || value->valuedouble == -100 ? -INFINITY : (float)value->valuedouble;
     return text ? add_text_bias(request, text, bias) : add_bias(request, (int32_t)id, bias);
 }
@@ -85,17 +77,13 @@ static bool read_bias(struct request *request, const cJSON *item, int number)
 static bool read_biases(struct request *request)
 {
     const cJSON *given = body_member(request->json, "logit_bias"), *item;
-    if (given && !(cJSON_IsObject(given) || cJSON_IsArray(given))) {
-        request_fail(request, 400, "'logit_bias': expected an object of token ids");
-        return false;
-    }
+    if (given && !(cJSON_IsObject(given) || cJSON_IsArray(given)))
+        return request_fail(request, 400, "'logit_bias': expected an object of token ids");
     if (given == NULL || given->child == NULL)
         return true;
     request->how->options.sampling.biases = malloc(MAX_BIASES * sizeof *request->how->options.sampling.biases);
-    if (request->how->options.sampling.biases == NULL) {
-        request_fail(request, 503, "out of memory for biases");
-        return false;
-    }
+    if (request->how->options.sampling.biases == NULL)
+        return request_fail(request, 503, "out of memory for biases");
     int number = 0;
     cJSON_ArrayForEach(item, given)
     {
@@ -105,22 +93,47 @@ static bool read_biases(struct request *request)
     return true;
 }
 
+#define AT(member) offsetof(yalm_sampling, member)
+static const struct field {
+    const char *key;
+    bool whole; // an int; else a float
+    size_t at;
+    double min, max;
+} fields[] = {
+    {"temperature", false, AT(temperature), 0, 1000},
+    {"top_k", true, AT(top_k), -1, INT32_MAX},
+    {"top_p", false, AT(top_p), 0, 1},
+    {"min_p", false, AT(min_p), 0, 1},
+    {"repeat_penalty", false, AT(repeat_penalty), 0.01, 100},
+    {"repeat_last_n", true, AT(penalty_last_n), -1, INT32_MAX},
+    {"presence_penalty", false, AT(presence_penalty), -100, 100},
+    {"frequency_penalty", false, AT(frequency_penalty), -100, 100},
+};
+#undef AT
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
 static bool read_sampling(struct request *request)
 {
     yalm_sampling *s = &request->how->options.sampling;
-    int64_t top_k = s->top_k, last_n = s->penalty_last_n;
-    const cJSON *json = request->json;
-    const bool read = body_number(request, json, "temperature", 0, 1000, &s->temperature) &&
-                      body_number(request, json, "top_p", 0, 1, &s->top_p) &&
-                      body_number(request, json, "min_p", 0, 1, &s->min_p) &&
-                      body_number(request, json, "repeat_penalty", 0.01, 100, &s->repeat_penalty) &&
-                      body_number(request, json, "presence_penalty", -100, 100, &s->presence_penalty) &&
-                      body_number(request, json, "frequency_penalty", -100, 100, &s->frequency_penalty) &&
-                      body_integer(request, json, "top_k", -1, INT32_MAX, &top_k) &&
-                      body_integer(request, json, "repeat_last_n", -1, INT32_MAX, &last_n) && read_biases(request);
-    s->top_k = top_k < 0 ? 0 : (int)top_k;
-    s->penalty_last_n = (int)last_n;
-    return read;
+    for (const struct field *f = fields; f < fields + N_FIELDS; f++) {
+        void *const value = (char *)s + f->at;
+        int64_t whole = f->whole ? *(int *)value : 0;
+        if (!(f->whole ? body_integer(request, request->json, f->key, (int64_t)f->min, (int64_t)f->max, &whole)
+                       : body_number(request, request->json, f->key, f->min, f->max, value)))
+            return false;
+        if (f->whole)
+            *(int *)value = (int)whole;
+    }
+    s->top_k = s->top_k < 0 ? 0 : s->top_k;
+    return read_biases(request);
+}
+
+void generation_add_sampling(struct buffer *out, const yalm_sampling *sampling)
+{
+    for (const struct field *f = fields; f < fields + N_FIELDS; f++) {
+        const void *const value = (const char *)sampling + f->at;
+        json_number(out, f->key, f->whole ? (double)*(const int *)value : (double)*(const float *)value);
+    }
 }
 
 static bool read_seed(struct request *request)
@@ -132,7 +145,7 @@ static bool read_seed(struct request *request)
     if (request->how->seed != UINT64_MAX)
         return true;
     if (getrandom(&request->how->seed, sizeof request->how->seed, 0) < 0)
-        request->how->seed = (uint64_t)(monotonic_seconds() * 1e9);
+        request->how->seed = (uint64_t)(clock_seconds() * 1e9);
     request->how->seed >>= 64 - 53; // so that a client can give it back as a number of JSON
     return true;
 }
@@ -140,10 +153,8 @@ static bool read_seed(struct request *request)
 bool generation_read(struct request *request, const char *stop)
 {
     struct generation *how = calloc(1, sizeof *how);
-    if (how == NULL) {
-        request_fail(request, 503, "out of memory for a request");
-        return false;
-    }
+    if (how == NULL)
+        return request_fail(request, 503, "out of memory for a request");
     request->how = how;
     how->options.sampling = request->server->options->sampling;
     how->options.sampling.biases = NULL;
@@ -163,8 +174,7 @@ bool generation_read(struct request *request, const char *stop)
     how->n_choices = (int)n;
     if (yalm_sampling_check(request->server->model, &how->options.sampling, &error) == YALM_OK)
         return true;
-    request_fail(request, 400, "%s", error.text);
-    return false;
+    return request_fail(request, 400, "%s", error.text);
 }
 
 // ---------------------------------------------------------------- prompts
@@ -201,14 +211,11 @@ static bool tokenize(struct request *request, const char *text, size_t length, i
 {
     const size_t longest = request->server->longest_piece, context = (size_t)engine_context(request->server->engine);
     yalm_error error;
-    if (length / longest / 4 > context) {
-        request_fail_context(request, "at least ", (long long)(length / longest), (long long)context);
-        return false;
-    }
+    if (length / longest / 4 > context)
+        return request_fail_context(request, "at least ", (long long)(length / longest), (long long)context);
     if (yalm_tokenize(request->server->model, text, length, flags, ids, n, &error) == YALM_OK)
         return true;
-    request_fail(request, http_status(error.status), "%s", error.text);
-    return false;
+    return request_fail_by(request, &error);
 }
 
 bool generation_add_text(struct request *request, const char *text, size_t length, int flags)
@@ -217,10 +224,8 @@ bool generation_add_text(struct request *request, const char *text, size_t lengt
     const yalm_model_info *facts = yalm_model_facts(model);
     int32_t *ids;
     size_t n, bos_length = 0;
-    if (strcmp(facts->tokenizer, "none") == 0) {
-        request_fail(request, 400, "the model has no tokenizer: expected token ids");
-        return false;
-    }
+    if (strcmp(facts->tokenizer, "none") == 0)
+        return request_fail(request, 400, "the model has no tokenizer: expected token ids");
     const char *bos = facts->bos >= 0 ? token_bytes(model, facts->bos, &bos_length) : "";
     const bool begun =
         (flags & YALM_TOKENIZE_SPECIAL) && bos_length && length >= bos_length && memcmp(text, bos, bos_length) == 0;
@@ -261,10 +266,8 @@ static bool extend_by_id(struct request *request, struct prompt *sequence, const
 {
     const int n_vocab = yalm_model_facts(request->server->model)->vocab_size;
     int64_t token;
-    if (!body_is_integer(id, 0, n_vocab - 1, &token)) {
-        request_fail(request, 400, "'prompt': expected token ids from 0 to %d, or texts among them", n_vocab - 1);
-        return false;
-    }
+    if (!body_is_integer(id, 0, n_vocab - 1, &token))
+        return request_fail(request, 400, "'prompt': expected token ids from 0 to %d, or texts among them", n_vocab - 1);
     sequence->ids[sequence->n++] = (int32_t)token;
     return true;
 }
@@ -296,10 +299,8 @@ bool generation_read_prompts(struct request *request)
     const char *text = text_of(prompt);
     if (text)
         return generation_add_text(request, text, strlen(text), flags);
-    if (!cJSON_IsArray(prompt) || prompt->child == NULL) {
-        request_fail(request, 400, "'prompt': expected a string, token ids, or a list of either");
-        return false;
-    }
+    if (!cJSON_IsArray(prompt) || prompt->child == NULL)
+        return request_fail(request, 400, "'prompt': expected a string, token ids, or a list of either");
     bool any_ids = false;
     cJSON_ArrayForEach(each, prompt)
     {
@@ -310,10 +311,8 @@ bool generation_read_prompts(struct request *request)
     cJSON_ArrayForEach(each, prompt)
     {
         text = text_of(each);
-        if (text == NULL && !cJSON_IsArray(each)) {
-            request_fail(request, 400, "'prompt': expected a list of strings, or of lists of token ids");
-            return false;
-        }
+        if (text == NULL && !cJSON_IsArray(each))
+            return request_fail(request, 400, "'prompt': expected a list of strings, or of lists of token ids");
         if (!(text ? generation_add_text(request, text, strlen(text), flags) : add_sequence(request, each)))
             return false;
     }
@@ -327,10 +326,8 @@ bool generation_fit(struct request *request)
     long long longest = 0;
     for (int i = 0; i < how->n_prompts; i++)
         longest = (long long)how->prompts[i].n > longest ? (long long)how->prompts[i].n : longest;
-    if (longest > context || (longest == context && how->options.max_tokens != 0)) {
-        request_fail_context(request, "", longest, context);
-        return false;
-    }
+    if (longest > context || (longest == context && how->options.max_tokens != 0))
+        return request_fail_context(request, "", longest, context);
     how->fills_context = how->options.max_tokens < 0 || how->options.max_tokens > context - longest;
     if (how->fills_context)
         how->options.max_tokens = context - longest;
@@ -343,10 +340,8 @@ static bool make_tasks(struct request *request)
     const struct generation *how = request->how;
     const int n = how->n_prompts * how->n_choices;
     request->tasks = calloc((size_t)n, sizeof *request->tasks);
-    if (request->tasks == NULL) {
-        request_fail(request, 503, "out of memory for %d texts", n);
-        return false;
-    }
+    if (request->tasks == NULL)
+        return request_fail(request, 503, "out of memory for %d texts", n);
     request->n_tasks = n;
     for (int i = 0; i < n; i++) {
         struct task *task = &request->tasks[i];
@@ -359,10 +354,8 @@ static bool make_tasks(struct request *request)
         g->n_prompt = how->prompts[task->prompt].n;
         g->stream.started = true;
         yalm_error error;
-        if (how->grammar && !(g->masker = masker_open(how->grammar, request->server->tree, request->server->model, &error))) {
-            request_fail(request, http_status(error.status), "%s", error.text);
-            return false;
-        }
+        if (how->grammar && !(g->masker = masker_open(how->grammar, request->server->tree, request->server->model, &error)))
+            return request_fail_by(request, &error);
         task->next_choice = task->choice + 1 < how->n_choices ? task + 1 : NULL;
     }
     return true;

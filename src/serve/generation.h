@@ -9,6 +9,9 @@ enum { MAX_CHOICES = 16, MAX_PROMPTS = 128, MAX_BIASES = 4096 };
 // refused.
 bool generation_read(struct request *request, const char *stop);
 
+// The fields of sampling, as they were read or stand by default.
+void generation_add_sampling(struct buffer *out, const yalm_sampling *sampling);
+
 // Appends a prompt of text, with yalm_tokenize()'s flags. A text that spells the token that begins one gets no second.
 bool generation_add_text(struct request *request, const char *text, size_t length, int flags);
 // Appends what `prompt` holds: a string, token ids (among which strings may stand), or a list of either.

@@ -18,6 +18,7 @@
 #include "serve/connections.h"
 #include "serve/keys.h"
 #include "serve/sites.h"
+#include "util/clock.h"
 
 struct http {
     struct MHD_Daemon *daemon;
@@ -192,7 +193,7 @@ static void check_header(struct request *request, const char *path, const char *
 // False: the connection is closed without an answer.
 static bool receive(struct request *request, const char *data, size_t length)
 {
-    if (monotonic_seconds() - request->began > HTTP_BODY_SECONDS)
+    if (clock_seconds() - request->began > HTTP_BODY_SECONDS)
         return false;
     if (request->finished) // refused: nobody will read it
         return (request->taken += length) <= 4 * (size_t)BODY_MAX;

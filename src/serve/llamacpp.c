@@ -47,28 +47,13 @@ static void add_prompt(const struct task *task, struct buffer *out)
 static void add_settings(const struct task *task, const struct completion *completion, struct buffer *out)
 {
     const struct generation *how = task->request->how;
-    const yalm_sampling *s = &how->options.sampling;
-    const struct {
-        const char *name;
-        double value;
-    } numbers[] = {
-        {"temperature", (double)s->temperature},
-        {"top_k", s->top_k},
-        {"top_p", (double)s->top_p},
-        {"min_p", (double)s->min_p},
-        {"repeat_penalty", (double)s->repeat_penalty},
-        {"repeat_last_n", s->penalty_last_n},
-        {"presence_penalty", (double)s->presence_penalty},
-        {"frequency_penalty", (double)s->frequency_penalty},
-    };
     json_open(out, "generation_settings", '{');
     json_integer(out, "n_predict", how->options.max_tokens);
     json_raw(out, "seed", "%llu", (unsigned long long)how->seed + (unsigned long long)task->choice);
     json_flag(out, "ignore_eos", how->options.ignore_eos);
     json_flag(out, "stream", completion->stream);
     json_integer(out, "n_probs", completion->n_probs);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        json_number(out, numbers[i].name, numbers[i].value);
+    generation_add_sampling(out, &how->options.sampling);
     json_open(out, "stop", '[');
     for (int i = 0; i < how->options.n_stops; i++)
         json_text(out, NULL, how->stops[i]);

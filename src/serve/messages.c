@@ -31,10 +31,8 @@ static bool read_messages(struct request *request, struct messages *messages)
     if (!generation_read(request, "stop_sequences") || !openai_begin(request, &messages->head, "msg_") ||
         !dialogue_read_anthropic(request, &messages->dialogue))
         return false;
-    if (request->how->options.max_tokens < 1) {
-        request_fail(request, 400, "'max_tokens': expected an integer of 1 or more");
-        return false;
-    }
+    if (request->how->options.max_tokens < 1)
+        return request_fail(request, 400, "'max_tokens': expected an integer of 1 or more");
     request->how->n_choices = 1;
     return dialogue_force_call(request, &messages->dialogue) && generation_read_format(request) &&
            dialogue_prompt(request, &messages->dialogue) && generation_fit(request);

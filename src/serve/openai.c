@@ -9,19 +9,18 @@
 
 #include "serve/body.h"
 #include "serve/json.h"
+#include "util/clock.h"
 
 bool openai_begin(struct request *request, struct openai *head, const char *prefix)
 {
     uint64_t random[2] = {0};
     if (getrandom(random, sizeof random, 0) < 0)
-        random[0] = (uint64_t)(monotonic_seconds() * 1e9);
+        random[0] = (uint64_t)(clock_seconds() * 1e9);
     snprintf(head->id, sizeof head->id, "%s%016llx%08x", prefix, (unsigned long long)random[0], (unsigned)random[1]);
     head->created = (long)time(NULL);
     const cJSON *options = body_member(request->json, "stream_options");
-    if (options && !cJSON_IsObject(options)) {
-        request_fail(request, 400, "'stream_options': expected an object");
-        return false;
-    }
+    if (options && !cJSON_IsObject(options))
+        return request_fail(request, 400, "'stream_options': expected an object");
     return body_bool(request, request->json, "stream", &head->stream) &&
            body_bool(request, options, "include_usage", &head->usage);
 }

@@ -8,17 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "serve/json.h"
 #include "serve/task.h"
-
-double monotonic_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+#include "util/clock.h"
 
 struct request *request_new(struct server *server, const struct route *route, const char *path,
                             struct MHD_Connection *connection)
@@ -30,7 +23,7 @@ struct request *request_new(struct server *server, const struct route *route, co
     request->route = route;
     request->path = path;
     request->connection = connection;
-    request->began = monotonic_seconds();
+    request->began = clock_seconds();
     request->status = 200;
     request->type = "application/json";
     pthread_mutex_init(&request->lock, NULL);
@@ -150,7 +143,7 @@ static void error_json(struct buffer *out, const struct request *request, int st
 }
 
 // Takes the bytes of *json.
-static void fail_with(struct request *request, int status, struct buffer *json)
+static bool fail_with(struct request *request, int status, struct buffer *json)
 {
     struct buffer out = {0};
     if (request->streamed) {
@@ -163,9 +156,10 @@ static void fail_with(struct request *request, int status, struct buffer *json)
     buffer_free(json);
     request_send(request, &out);
     request_finish(request);
+    return false;
 }
 
-void request_fail(struct request *request, int status, const char *format, ...)
+bool request_fail(struct request *request, int status, const char *format, ...)
 {
     char text[600];
     va_list args;
@@ -174,17 +168,20 @@ void request_fail(struct request *request, int status, const char *format, ...)
     va_end(args);
     struct buffer json = {0};
     error_json(&json, request, status, text);
-    fail_with(request, status, &json);
+    return fail_with(request, status, &json);
+}
+
+bool request_fail_by(struct request *request, const yalm_error *error)
+{
+    return request_fail(request, http_status(error->status), "%s", error->text);
 }
 
 // OpenAI's clients look at the code, those of llama.cpp at the type and the numbers, and some at the words.
-void request_fail_context(struct request *request, const char *about, long long n_prompt, long long context)
+bool request_fail_context(struct request *request, const char *about, long long n_prompt, long long context)
 {
-    if (request->route->dialect == ANTHROPIC) {
-        request_fail(request, 400, "prompt is too long: %s%lld tokens > %lld maximum, which is the context", about, n_prompt,
-                     context);
-        return;
-    }
+    if (request->route->dialect == ANTHROPIC)
+        return request_fail(request, 400, "prompt is too long: %s%lld tokens > %lld maximum, which is the context", about,
+                            n_prompt, context);
     struct buffer json = {0};
     char text[200];
     snprintf(text, sizeof text,
@@ -199,7 +196,7 @@ void request_fail_context(struct request *request, const char *about, long long 
     json_integer(&json, "n_ctx", context);
     json_text(&json, "message", text);
     json_close(&json, "}}");
-    fail_with(request, 400, &json);
+    return fail_with(request, 400, &json);
 }
 
 // A client that sends nothing more may still read; but a connection that is half closed looks like one that is closed until

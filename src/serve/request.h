@@ -80,11 +80,11 @@ void request_finish(struct request *request);
 // Looks whether the client is still there, where its connection sleeps. True where it has gone: once, and the request is
 // finished.
 bool request_look(struct request *request);
-// An error in the client's own form: the answer, or an event where a streamed answer has begun.
-void request_fail(struct request *request, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+// An error in the client's own form: the answer, or an event where a streamed answer has begun. False, for who reads a request.
+bool request_fail(struct request *request, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+// By what the library says.
+bool request_fail_by(struct request *request, const yalm_error *error);
 // For a prompt that is longer than the context: the numbers are members of the error, too. about: "", or "at least ".
-void request_fail_context(struct request *request, const char *about, long long n_prompt, long long context);
+bool request_fail_context(struct request *request, const char *about, long long n_prompt, long long context);
 // The status of HTTP for an error of the library.
 int http_status(yalm_status status);
-
-double monotonic_seconds(void);

@@ -8,6 +8,7 @@
 
 #include "serve/http.h"
 #include "serve/keys.h"
+#include "util/clock.h"
 
 enum { PIECE = 64 }; // tokens of a prompt between two steps of those that write
 
@@ -18,8 +19,8 @@ static void serve_until_signal(struct server *server, struct http *http, const s
         http_tidy(http);
     server->options->say("ending: running requests have %d s (a second signal ends them)", server->options->drain);
     http_stop_accepting(http);
-    const double until = monotonic_seconds() + server->options->drain;
-    while (monotonic_seconds() < until && !engine_drain(server->engine, 0.05))
+    const double until = clock_seconds() + server->options->drain;
+    while (clock_seconds() < until && !engine_drain(server->engine, 0.05))
         if (sigtimedwait(signals, NULL, &(struct timespec){0}) > 0)
             break;
 }

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "util/clock.h"
 
 struct draft {
     yalm_session *session;
@@ -14,13 +15,6 @@ struct draft {
 };
 
 static const double seconds_weight = 0.2; // of the newest in the average
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 yalm_status draft_check(const yalm_model *draft, const yalm_model *model, yalm_error *error)
 {
@@ -122,14 +116,15 @@ int draft_guess(struct draft *d, const yalm_session *session, int32_t token, int
     if (!catch_up(d, n_text + 1))
         return 0;
     for (int i = 0; i < n; i++) {
-        const double start = now();
+        const double start = clock_seconds();
         if (i > 0 && yalm_eval(d->session, &guesses[i - 1], 1, YALM_LOGITS_LAST, NULL) != YALM_OK)
             return i;
         guesses[i] = yalm_sample(d->session, &likeliest);
         if (guesses[i] < 0)
             return i;
         if (i > 0)
-            d->seconds = d->seconds > 0 ? d->seconds + seconds_weight * (now() - start - d->seconds) : now() - start;
+            d->seconds =
+                d->seconds > 0 ? d->seconds + seconds_weight * (clock_seconds() - start - d->seconds) : clock_seconds() - start;
     }
     return n;
 }

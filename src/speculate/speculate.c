@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "speculate/draft.h"
 #include "speculate/suffix.h"
+#include "util/clock.h"
 
 enum {
     MOST_GUESSES = 15, // yalm_expect()'s
@@ -42,13 +42,6 @@ static const double fading = 0.97; // of a record's counts, with each guess
 static const double weight_below = 0.5, weight_above = 0.05;
 static const double least_gain = 1.03; // what is less is not worth the risk
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 void speculator_forget(struct speculator *s)
 {
     // At first: that a match of one token goes on as before once in five times, a long one nearly always.
@@ -71,7 +64,7 @@ struct speculator *speculator_open(struct draft *draft, double (*clock)(void))
         return NULL;
     }
     s->draft = draft;
-    s->clock = clock ? clock : now;
+    s->clock = clock ? clock : clock_seconds;
     speculator_forget(s);
     return s;
 }

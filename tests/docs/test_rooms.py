@@ -30,7 +30,7 @@ ROOMS = {
     "cuda/long": ("cuda/kernels", "cuda/attention", "cuda"),
     "mpi": ("util", "engine"),
     "grammar": ("yalm.h", "util"),
-    "speculate": ("yalm.h",),
+    "speculate": ("yalm.h", "util"),
     "speech": ("util",),
     "generate": ("yalm.h", "util", "grammar", "speculate", "speech"),
     "serve": ("yalm.h", "util", "grammar", "speculate", "speech", "generate"),
