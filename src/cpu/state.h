@@ -191,8 +191,8 @@ enum { MOST_TURNS = 8 };
 // Their logits are in state->logits (n, vocab_size) then. `state` is of several sessions' tokens, and of the turns' team.
 void cpu_forward_apart(struct cpu_state *state, const struct turn *turns, int n);
 
-// A pass that is told to stop, in a step of a layer, ends with that layer for every member. One that is still in an earlier layer
-// when another tells it must not end there: the steps that it left out would pass for the next pass's.
+// A pass that is told to stop, in a step of a layer, ends with that layer for every member. One that is still in an earlier
+// layer when another tells it must not end there: the steps that it left out would pass for the next pass's.
 enum { STOPPED_LAYER_BITS = 16 };
 static inline void cpu_stop(struct cpu_state *s, int64_t run, int layer)
 {

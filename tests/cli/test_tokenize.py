@@ -50,7 +50,8 @@ def test_reference_ids(program):
 def test_info(program):
     text = program.ok("-m", "info").decode()
     for part in ("LlamaForCausalLM", "parameters       4196608", "weights          bf16, 8.4 MB",
-                 "tensors          42 (-v lists them)", "heads            4 query, 2 key/value, of 64", "context          2048 positions"):  # fmt: skip
+                 "heads            4 query, 2 key/value, of 64", "tensors          42 (-v lists them)",
+                 "context          2048 positions"):  # fmt: skip
         assert part in text
     assert (
         "layers.0.attention_norm" not in text and "layers.0.attention_norm" in program.ok("-m", "info", "-v").decode()
