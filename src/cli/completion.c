@@ -314,6 +314,9 @@ static yalm_status complete(struct completion *run, yalm_error *error)
     const int usual = yalm_model_facts(run->model)->context_length < 4096 ? yalm_model_facts(run->model)->context_length : 4096;
     if (options->session && !options->context && how.context < usual)
         how.context = usual; // for the next run's prompt, which may be longer
+    if (!options->quiet && isatty(STDOUT_FILENO) && !options_given(options, "mode") &&
+        yalm_model_facts(run->model)->chat_template)
+        say("(continues the text; -m chat -i TEXT asks the model)");
     run->session = open_session(options, run->model, &how, options->quiet, error);
     if (run->session == NULL)
         return error->status;

@@ -198,3 +198,13 @@ def test_a_terminal_is_as_it_was(chatty):
     assert terminal.run.wait(timeout=HANG) == 0
     assert termios.tcgetattr(terminal.master)[3] & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
     os.close(terminal.master)
+
+
+def test_a_text_is_continued_and_that_is_said(chatty):
+    """Who asks a question so, is told how to have it answered."""
+    told = "(continues the text; -m chat -i TEXT asks the model)"
+    for more, expected in ((), True), (("-m", "completion"), False), (("-q",), False):
+        terminal = Terminal(chatty, chatty.model, "-i", "The king", "-n", "3", *more, bare=True)
+        assert (told in terminal.until(r"The king.*\r\n")) == expected
+        terminal.ends(0)
+    assert told not in chatty("-i", "The king", "-n", "3").stderr.decode()
