@@ -1,13 +1,15 @@
-// Matrices of bfloat16 become float16 on the device, where that loses nothing that counts. Products of many tokens take inputs of the
-// matrix's type: float16 rounds these to 11 bits, bfloat16 to 8, which alone would move the logits by 1 % of their range.
+// Matrices of bfloat16 become float16 on the device, where that loses nothing that counts. Products of many tokens take inputs
+// of the matrix's type: float16 rounds these to 11 bits, bfloat16 to 8, which alone would move the logits by 1 % of their
+// range.
 //
-// A bfloat16 number from 2^-14 to 65504 is a float16 number; smaller ones come out within 2^-25. So a matrix is converted where its largest
-// magnitude is from 2^-9 to 65504: what is lost is then below 2^-16 of that. Others stay as they are.
+// A bfloat16 number from 2^-14 to 65504 is a float16 number; smaller ones come out within 2^-25. So a matrix is converted where
+// its largest magnitude is from 2^-9 to 65504: what is lost is then below 2^-16 of that. Others stay as they are.
 #include "cuda/upload.h"
 
 enum { THREADS = 256, BLOCKS = 1024 };
 
-// *most = the largest of the magnitudes' bits, which are ordered as the magnitudes are; NaN and infinity are above all. *most starts as 0.
+// *most = the largest of the magnitudes' bits, which are ordered as the magnitudes are; NaN and infinity are above all. *most
+// starts as 0.
 static __global__ void most_kernel(const uint16_t *w, size_t n, unsigned *most)
 {
     grid_dependency_wait();

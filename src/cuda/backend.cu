@@ -19,7 +19,8 @@ static const size_t reserve = (size_t)256 << 20;
 
 // ------------------------------------------------------------------------------------------ the device
 
-// This machine's first GPU, or of a group's rank its own, which this thread uses from then on. (Rank 0, which alone has several, has the first.)
+// This machine's first GPU, or of a group's rank its own, which this thread uses from then on. (Rank 0, which alone has
+// several, has the first.)
 static yalm_status find_device(struct cuda_device *device, const struct yalm_group *group, yalm_error *error)
 {
     int driver = 0, runtime = 0, n = 0, gpu = 0, major = 0, minor = 0;

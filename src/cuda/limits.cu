@@ -1,12 +1,14 @@
-// Measures what memory and arithmetic can give. Read bandwidth is the best of a grid of patterns: blocks on a multiprocessor, threads in a
-// block, loads that each thread has in flight. Matrices are filled with noise: tensor cores run faster on zeros, which cost less power.
+// Measures what memory and arithmetic can give. Read bandwidth is the best of a grid of patterns: blocks on a multiprocessor,
+// threads in a block, loads that each thread has in flight. Matrices are filled with noise: tensor cores run faster on zeros,
+// which cost less power.
 #include "cuda/limits.h"
 
 enum { CHAINS = 8, ROUNDS = 4096, LEAST_BYTES = 1 << 20 };
 
 static const double least_seconds = 2e-3; // of one timing, so that starting and waiting count little
 
-// Reads n 16-byte words, a multiple of N blockDim.x gridDim.x, each once. *sum gets a value that depends on all of them, in vain.
+// Reads n 16-byte words, a multiple of N blockDim.x gridDim.x, each once. *sum gets a value that depends on all of them, in
+// vain.
 template <int N> static __global__ void read_kernel(const uint4 *data, size_t n, unsigned *sum)
 {
     grid_dependency_wait();

@@ -1,5 +1,5 @@
-// What is used of NCCL, which sums between GPUs: opened when ranks have GPUs, so that nothing else needs it. Types and values are those of its nccl.h, which
-// stay as they are from version to version.
+// What is used of NCCL, which sums between GPUs: opened when ranks have GPUs, so that nothing else needs it. Types and values
+// are those of its nccl.h, which stay as they are from version to version.
 #pragma once
 #include "cuda/kernels/cuda.h"
 

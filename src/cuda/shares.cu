@@ -66,8 +66,8 @@ yalm_status shares_invite(void *invitation, yalm_error *error)
     return YALM_OK;
 }
 
-// One token's sums, the most tokens', and logits. NCCL makes its connections when they are first used, and then waits for other ranks outside of the stream:
-// better now than in a pass.
+// One token's sums, the most tokens', and logits. NCCL makes its connections when they are first used, and then waits for other
+// ranks outside of the stream: better now than in a pass.
 static yalm_status shake_hands(struct cuda_state *s, yalm_error *error)
 {
     TRY_CUDA(cudaMemsetAsync(s->x, 0, (size_t)s->chunk * s->config->hidden_dim * sizeof *s->x, s->stream));
@@ -204,7 +204,8 @@ static void *close_left(void *context)
     return NULL;
 }
 
-// In a thread of its own: NCCL's kernels end at once, but the call does when no graph has any more, and other sessions still have theirs.
+// In a thread of its own: NCCL's kernels end at once, but the call does when no graph has any more, and other sessions still
+// have theirs.
 void shares_give_up(struct cuda_state *s)
 {
     struct shares *shares = s->weights->shares;

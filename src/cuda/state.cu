@@ -154,10 +154,6 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     s->slab_bytes = s->chunk > 1 ? slab_bytes(c, plan->weights) : 0;
     for (int kind = 0; kind < config_n_kinds(c); kind++)
         shape_kind(s, plan, kind);
-    for (int layer = 0; layer < c->n_layers; layer++) {
-        s->place[layer] = config_place(c, layer);
-        s->kv_layer[layer] = config_kv_layer(c, layer);
-    }
     if (!recipe_open(&s->recipe, c, plan->weights))
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     return method_plan(s, plan, error);

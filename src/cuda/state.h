@@ -42,21 +42,15 @@ template <typename T> static inline void take(struct cuda_blocks *b, T *&pointer
     pointer = static_cast<T *>(take_block(b, count, size));
 }
 
-// One token's step as it was captured, in a form for each enum cuda_overlap. Which one is fastest differs by GPU and model, by a tenth and more, and no
-// rule was found; all give the same bits. So the first steps take turns and are timed, and what was fastest stays.
+// One token's step as it was captured, in a form for each enum cuda_overlap. Which one is fastest differs by GPU and model, by
+// a tenth and more, and no rule was found; all give the same bits. So the first steps take turns and are timed, and what was
+// fastest stays.
 enum { STEP_FORMS = OVERLAP_ALL + 1 };
 struct step_forms {
     bool loaded; // it went without a graph once: all its kernels are loaded, which must not happen while capturing
     cudaGraphExec_t graphs[STEP_FORMS]; // NULL: not captured yet
     float least[STEP_FORMS];            // milliseconds of those steps that were timed
     int launched;                       // while they take turns
-};
-
-// What the blocks of a step's kernel hand each other (step.cuh).
-struct step_words_memory {
-    float *embedded, *x, *q, *k, *v, *attended, *gated; // one behind the other
-    float4 *parts;
-    unsigned launches; // before the next one
 };
 
 // A token of a pass of several that are apart: its session, and the position there.
@@ -94,19 +88,17 @@ struct cuda_state {
     cudaEvent_t step_began, step_ended;
     float *step_time; // where the last step's time belongs; NULL: nowhere
 
-    // Of each kind of layer; where there is a method, or a step's kernel, kind 0 is the only one.
+    // Of each kind of layer; where there is a method, kind 0 is the only one.
     struct kv_cache caches[CONFIG_MAX_KINDS];
     struct rope ropes[CONFIG_MAX_KINDS];
     struct decode_plan attention_plans[CONFIG_MAX_KINDS];
-    int place[CONFIG_MAX_LAYERS];    // of a layer among those of its kind: its number in that cache
-    int kv_layer[CONFIG_MAX_LAYERS]; // whose keys and values a layer sees: a kind whose layers see others' has no cache
-    struct cuda_method *method;      // NULL: attention is dense
+    struct cuda_method *method; // NULL: attention is dense
     // Of kinds of layers that are recurrent, whose cache has no layers (struct delta).
     struct carried carried;
     float *states[CONFIG_MAX_KINDS], *inputs[CONFIG_MAX_KINDS];
 
-    // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations. Steps are (SEVERAL),
-    // one for each token apart; of others the first counts.
+    // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first
+    // operations. Steps are (SEVERAL), one for each token apart; of others the first counts.
     struct evaluation *step_host, *step; // pinned; device
     int32_t *tokens_host, *tokens;       // (chunk): pinned; device
     cudaEvent_t copied;                  // pinned memory may be written again
@@ -118,10 +110,12 @@ struct cuda_state {
     // Activations, token-major.
     float *x; // (chunk, hidden_dim), the residual stream
     void *h;  // (2, chunk, hidden_dim) of 16 bits or (chunk, hidden_dim) of 32, normalised
-    float *
-        branch; // (chunk, hidden_dim), what a block adds, where a norm stands behind it or ranks sum it; else NULL. Then zero between blocks
+    // (chunk, hidden_dim), what a block adds, where a norm stands behind it or ranks sum it; else NULL. Then zero between
+    // blocks.
+    float *branch;
     float *key_offsets; // (n_layers, kv_dim): model/key_offset.h; NULL: none
-    // (chunk, q_dim), (chunk, kv_dim) twice of the layer's kind, as all that follows; or all in one, in q: (chunk, q_dim + 2 kv_dim).
+    // (chunk, q_dim), (chunk, kv_dim) twice of the layer's kind, as all that follows; or all in one, in q: (chunk, q_dim + 2
+    // kv_dim).
     float *q, *k, *v;
     float *rotated_q;   // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
     float *unrounded_k; // (chunk, kv_dim): the keys, rotated, before the cache rounds them; NULL: no method asks for them
@@ -129,7 +123,8 @@ struct cuda_state {
     void *attended;     // (chunk, q_dim or delta_values()) of the next matrix's type
     float *gates;       // (chunk, columns of attended): output_gate's; NULL: no layer has such
     float *mixed, *decays, *betas; // of recurrent layers (struct delta), whose q, k and v lie in `q`; NULL: there are none
-    // (chunk, ffn_dim); NULL where layers have experts. gate is also, before the first layer, (chunk, n_layers, layer_input_dim).
+    // (chunk, ffn_dim); NULL where layers have experts. gate is also, before the first layer, (chunk, n_layers,
+    // layer_input_dim).
     float *gate, *up;
     float *layer_inputs; // (chunk, n_layers, layer_input_dim); NULL where layers have no inputs
     float *expert_sum;   // (chunk, hidden_dim): what experts that have norms of their own add; zero between blocks. Else NULL
@@ -147,7 +142,9 @@ struct cuda_state {
 
     struct step_kernel_plan *step_plan; // NULL: a step is many kernels
     struct step_phase *step_phases;     // what it does, one thing after the other
-    struct step_words_memory step_words;
+    float *step_words;                  // (n_step_words): what its blocks hand each other (step/writer.h)
+    size_t n_step_words;
+    float4 *step_parts; // likewise, of attention
 
     double *inverse_frequency; // (kinds, head_dim / 2) of the longest heads
 
@@ -174,9 +171,12 @@ yalm_status cuda_classify(struct cuda_state *state, float *logits, const float *
 yalm_status cuda_forward_apart(struct cuda_state *state, const struct batch *batch, yalm_error *error);
 yalm_status cuda_forward_together(void *const *states, const struct batch *batches, int n, yalm_error *error);
 int cuda_most_apart(const struct cuda_state *state);
-// Of n turns' queries, keys and values, rotates and appends each where it belongs; and lets each attend as it would alone. Both as of one session.
-yalm_status turns_append(const struct cuda_state *by, struct rope_append append, int layer, int n, yalm_error *error);
-yalm_status turns_attend(const struct cuda_state *by, struct attention attention, int layer, int n, yalm_error *error);
+// Of n turns' queries, keys and values, rotates and appends each where it belongs; and lets each attend as it would alone. Both
+// as of one session.
+yalm_status turns_append(const struct cuda_state *by, struct rope_append append, const struct step *step, int n,
+                         yalm_error *error);
+yalm_status turns_attend(const struct cuda_state *by, struct attention attention, const struct step *step, int n,
+                         yalm_error *error);
 void turns_close(struct cuda_state *state);
 // Noise instead of n positions' keys and values (noise.cu), and what the attention method makes of them.
 yalm_status cuda_fill(struct cuda_state *state, int64_t position, int n, uint64_t seed, yalm_error *error);

@@ -1,12 +1,13 @@
-// Tokens apart: several at once, each with the bits that it has alone. They are the next tokens of as many sessions, or of one session those that its
-// caller expects.
+// Tokens apart: several at once, each with the bits that it has alone. They are the next tokens of as many sessions, or of one
+// session those that its caller expects.
 //
 // A pass is run.cu's with the kernels of one token. Products read each matrix once for up to eight tokens (several.cuh). Norms
 // and the like have a block for each token as it is. Each token attends by itself to the keys that it would see alone, with its
 // session's cache, plan and scratch. Those of one session that come later are in the cache by then, beyond its position.
 // Activations are those of the first session, on whose stream the pass goes.
 //
-// A pass is captured when it comes a second time, of the same sessions, and launched from then on: all that changes lies in device memory.
+// A pass is captured when it comes a second time, of the same sessions, and launched from then on: all that changes lies in
+// device memory.
 #include "cuda/capture.h"
 #include "cuda/state.h"
 
@@ -28,13 +29,13 @@ static int run_of(const struct turn *turns, int first, int n)
     return end - first;
 }
 
-yalm_status turns_append(const struct cuda_state *by, struct rope_append append, int layer, int n, yalm_error *error)
+yalm_status turns_append(const struct cuda_state *by, struct rope_append append, const struct step *step, int n,
+                         yalm_error *error)
 {
-    const int kind = by->config->kind_of_layer[layer], keeper = by->config->kind_of_layer[by->kv_layer[layer]];
-    const int dim = by->caches[kind].head_dim;
+    const struct attending *a = &step->attending;
     for (int t = 0, run; t < n; t += run) {
         const struct cuda_state *s = by->turns[t].s;
-        const size_t q_at = (size_t)t * by->config->n_heads * dim, kv_at = (size_t)t * by->caches[kind].n_kv_heads * dim;
+        const size_t q_at = (size_t)t * a->n_heads * a->head_dim, kv_at = (size_t)t * a->n_kv_heads * a->head_dim;
         run = run_of(by->turns, t, n);
         struct rope_append own = append;
         own.step += t;
@@ -43,27 +44,28 @@ yalm_status turns_append(const struct cuda_state *by, struct rope_append append,
         own.v = append.v ? append.v + kv_at : NULL;
         own.rotated_q += q_at;
         own.sink_q = append.sink_q ? append.sink_q + q_at : NULL;
-        own.cache = &s->caches[keeper];
-        own.rope = s->ropes[kind];
-        own.key_offset = s->key_offsets ? s->key_offsets + (size_t)layer * s->kv_dim : NULL;
+        own.cache = &s->caches[a->seen_kind];
+        own.rope = s->ropes[a->kind];
+        own.key_offset = s->key_offsets ? s->key_offsets + (size_t)step->layer * s->kv_dim : NULL;
         TRY(rope_append(&own, run, by->stream, error));
     }
     return YALM_OK;
 }
 
-yalm_status turns_attend(const struct cuda_state *by, struct attention attention, int layer, int n, yalm_error *error)
+yalm_status turns_attend(const struct cuda_state *by, struct attention attention, const struct step *step, int n,
+                         yalm_error *error)
 {
-    const int kind = by->config->kind_of_layer[by->kv_layer[layer]];
+    const struct attending *a = &step->attending;
     for (int t = 0; t < n; t++) {
         const struct cuda_state *s = by->turns[t].s;
-        const size_t at = (size_t)t * by->config->n_heads * by->caches[kind].head_dim;
+        const size_t at = (size_t)t * a->n_heads * a->head_dim;
         struct attention own = attention;
         own.step += t;
         own.q += at;
         own.sink_q = attention.sink_q ? attention.sink_q + at : NULL;
-        own.cache = &s->caches[kind];
-        TRY(attention_decode(&own, &s->attention_plans[kind], static_cast<float *>(by->attended) + at, s->attention_scratch,
-                             by->stream, error));
+        own.cache = &s->caches[a->seen_kind];
+        TRY(attention_decode(&own, &s->attention_plans[a->seen_kind], static_cast<float *>(by->attended) + at,
+                             s->attention_scratch, by->stream, error));
     }
     return YALM_OK;
 }

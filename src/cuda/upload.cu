@@ -1,6 +1,6 @@
-// Weights go from the file's pages to the device through pinned memory, which the copy engine reads without the processor's help: while
-// it drains one buffer, threads fill another. One thread copies out of the page cache at a fraction of what the bus takes, so each
-// buffer is filled by several, a slice each.
+// Weights go from the file's pages to the device through pinned memory, which the copy engine reads without the processor's
+// help: while it drains one buffer, threads fill another. One thread copies out of the page cache at a fraction of what the bus
+// takes, so each buffer is filled by several, a slice each.
 #include "cuda/shares.h"
 #include "cuda/upload.h"
 

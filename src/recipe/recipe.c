@@ -113,6 +113,19 @@ static unsigned attention_traits(const struct model_config *c, int layer)
            (kind->head_dim || kind->n_kv_heads ? TRAIT_WIDTH : 0u);
 }
 
+static struct attending attending(const struct model_config *c, int layer)
+{
+    const int seen = config_kv_layer(c, layer);
+    return (struct attending){.kind = c->kind_of_layer[layer],
+                              .seen = seen,
+                              .seen_kind = c->kind_of_layer[seen],
+                              .place = config_place(c, seen),
+                              .layers = config_n_layers_of(c, c->kind_of_layer[seen]),
+                              .n_heads = c->n_heads,
+                              .n_kv_heads = config_kv_heads(c, layer),
+                              .head_dim = config_head_dim(c, layer)};
+}
+
 // x += o · attention(q, k, v of rmsnorm(x))
 static void attention(struct writer *out)
 {
@@ -125,19 +138,22 @@ static void attention(struct writer *out)
     qkv.n_exact = qkv.n_w;
     multiply(&qkv, &w->output_gate, w->output_gate_bias, BUFFER_GATES);
     put(out, qkv);
+    const struct attending how = attending(c, out->layer);
     if (c->qk_norm || c->whole_qk_norm || c->v_norm)
         put(out, (struct step){.op = OP_HEAD_NORM,
                                .weights = w,
+                               .attending = how,
                                .traits = (c->whole_qk_norm ? TRAIT_WHOLE : 0u) | (c->v_norm ? TRAIT_VALUES : 0u)});
     put(out, (struct step){
                  .op = OP_ATTEND,
                  .out = {BUFFER_ATTENDED},
                  .weights = w,
+                 .attending = how,
                  .number = c->attention_softcap,
                  .query = {config_attention_scale(c, config_head_dim(c, out->layer)), c->query_growth, c->query_growth_context},
                  .traits = attention_traits(c, out->layer)});
     if (c->output_gate)
-        put(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}});
+        put(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}, .attending = how});
     add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
 }
 
@@ -155,7 +171,11 @@ static void recurrence(struct writer *out)
     multiply(&qkv, &w->delta.beta, NULL, BUFFER_BETAS);
     qkv.n_narrow = 2;
     put(out, qkv);
-    put(out, (struct step){.op = OP_RECUR, .out = {BUFFER_ATTENDED}, .weights = w});
+    put(out, (struct step){.op = OP_RECUR,
+                           .out = {BUFFER_ATTENDED},
+                           .weights = w,
+                           .attending = attending(out->config, out->layer),
+                           .delta = config_delta(out->config, out->layer)});
     add(out, &w->o, NULL, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
 }
 
@@ -191,6 +211,8 @@ static void chosen_experts(struct writer *out, bool ends_block)
                            .norm = c->expert_norms ? NULL : w->ffn_norm,
                            .weights = w,
                            .number = c->expert_scale,
+                           .n_experts = c->n_experts,
+                           .n_active = c->n_active_experts,
                            .raw_weights = c->raw_expert_weights,
                            .traits = c->expert_norms ? TRAIT_BARE : 0u,
                            .observed = NOT_OBSERVED});
@@ -200,6 +222,10 @@ static void chosen_experts(struct writer *out, bool ends_block)
                            .norm = c->expert_norms ? w->expert_norm : w->ffn_norm,
                            .post_norm = w->expert_post_norm,
                            .weights = w,
+                           .number = c->expert_scale,
+                           .n_experts = c->n_experts,
+                           .n_active = c->n_active_experts,
+                           .raw_weights = c->raw_expert_weights,
                            .activation = c->activation,
                            .traits = activation_trait(c),
                            .observed = input(out, INPUT_EXPERTS),

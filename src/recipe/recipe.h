@@ -71,6 +71,14 @@ struct query_scale {
     int context;
 };
 
+// ATTEND, HEAD_NORM and GATE around it, and RECUR: what sort of layer it is.
+struct attending {
+    int kind;            // of layers: which rotation, and whose window
+    int seen, seen_kind; // the layer whose keys and values are seen, mostly its own
+    int place, layers;   // of that one among those of its kind, and how many these are
+    int n_heads, n_kv_heads, head_dim;
+};
+
 struct step {
     enum op op;
     int layer; // -1: before the first; n_layers: behind the last
@@ -84,9 +92,13 @@ struct step {
     const float *norm;                   // what is read is rmsnorm(in); NULL: `in` as it is
     const float *post_norm;              // what is added is its rmsnorm; NULL: as it is
     const struct layer_weights *weights; // the layer's: of ops that need more than w; else NULL
-    float number; // EMBED, CAP: above; ATTEND: the soft cap of scores; ROUTE: a factor of the weights. 0: none
+    // EMBED, CAP: above; ATTEND: the soft cap of scores; ROUTE, EXPERTS: a factor of the weights. 0: none
+    float number;
     struct query_scale query;
-    bool raw_weights; // ROUTE: not brought to the sum 1
+    struct attending attending;
+    const struct delta_config *delta; // RECUR
+    int n_experts, n_active;          // ROUTE, EXPERTS
+    bool raw_weights;                 // likewise: not brought to the sum 1
     enum activation activation;
     unsigned traits;
     int observed;    // the input's number (model/importance.h), or NOT_OBSERVED

@@ -3,7 +3,8 @@
 // Pointers are device memory unless said otherwise, and token-major: (n, width). Sizes are arbitrary: no dimension need be a
 // multiple of anything. Tensors begin at multiples of 256 bytes; rows of 16-bit weights are only as aligned as their length
 // makes them. Rows of quantised weights lie as docs/format.md says, and behind such a matrix its product_factors. Functions
-// that take a `struct evaluation` read position and length from it on the device, so that a captured graph of them serves every step.
+// that take a `struct evaluation` read position and length from it on the device, so that a captured graph of them serves every
+// step.
 #pragma once
 #include "cuda/kernels/cuda.h"
 #include "cuda/kernels/kv_policy.cuh"

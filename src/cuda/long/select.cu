@@ -6,8 +6,8 @@
 //              block finds the k-th weight among the candidates, and where each part's rows begin
 //     place    rows = the slots above it, of those that equal it the first, and those that always belong
 //
-// Where keys are drawn (engine/hybrid.h, cpu/long/priority.h) all this is done with w_j / u_j in place of w_j, and the threshold
-// is the (k + 1)-th, θ. It costs no launch and no byte of the keys' but 4 for each row: ln max(1, θ / w_j).
+// Where keys are drawn (engine/hybrid.h, cpu/long/priority.h) all this is done with w_j / u_j in place of w_j, and the
+// threshold is the (k + 1)-th, θ. It costs no launch and no byte of the keys' but 4 for each row: ln max(1, θ / w_j).
 //
 // A KV head's slots are shared among blocks in parts of PART_KEYS, which they take in turns; "last" is by a ticket, so nobody
 // waits. First digits are a 128th apart about the weights' mean (struct digits). Candidates are a few of a thousand keys where

@@ -1,9 +1,11 @@
-// A step's attention (step.cuh): rotates the token's queries and key, puts key and value into the cache, attends to all that the token sees.
+// A step's attention (step.cuh): rotates the token's queries and key, puts key and value into the cache, attends to all that
+// the token sees.
 //
-// A unit is some query heads of one KV head and a split of its keys; a block takes one at a time, and each of its warps one head and a share of the keys.
-// LANES lanes share a key, each with eight of its components, so that a warp reads 512 bytes at a time. Its few instructions count: with few keys the time
-// goes by how many there are one after the other. Parts of a softmax are merged in shared memory, those of splits by the one that has the token's own key.
-// Bytes: K and V of the visible keys once for each unit, from the L2 cache (step_prefetch_keys).
+// A unit is some query heads of one KV head and a split of its keys; a block takes one at a time, and each of its warps one
+// head and a share of the keys. LANES lanes share a key, each with eight of its components, so that a warp reads 512 bytes at a
+// time. Its few instructions count: with few keys the time goes by how many there are one after the other. Parts of a softmax
+// are merged in shared memory, those of splits by the one that has the token's own key. Bytes: K and V of the visible keys once
+// for each unit, from the L2 cache (step_prefetch_keys).
 #pragma once
 #include "cuda/kernels/kv_rows.cuh"
 #include "cuda/kernels/rotation.cuh"
@@ -25,7 +27,7 @@ struct step_cut {
     int n_numbers, n_splits; // units are as many as their product
 };
 
-__device__ __forceinline__ struct step_cut step_cut_of(const struct step_launch &l, int64_t position)
+__device__ __forceinline__ struct step_cut step_cut_of(const struct step_heads &l, int64_t position)
 {
     struct step_cut cut;
     cut.first_key = policy_first_visible(l.policy, position);
@@ -38,7 +40,7 @@ __device__ __forceinline__ struct step_cut step_cut_of(const struct step_launch 
     return cut;
 }
 
-__device__ __forceinline__ struct step_unit step_unit_of(const struct step_launch &l, const struct step_cut &cut, int number)
+__device__ __forceinline__ struct step_unit step_unit_of(const struct step_heads &l, const struct step_cut &cut, int number)
 {
     struct step_unit u;
     const int n_groups = cut.n_numbers / l.n_kv_heads;
@@ -55,21 +57,21 @@ __device__ __forceinline__ struct step_unit step_unit_of(const struct step_launc
 }
 
 // Key number `key` of a split lies in this slot.
-__device__ __forceinline__ int step_slot(const struct step_launch &l, int first_slot, int key)
+__device__ __forceinline__ int step_slot(const struct step_heads &l, int first_slot, int key)
 {
     const int slot = first_slot + key;
     return slot < l.policy.capacity ? slot : slot - (l.policy.capacity - l.policy.n_sinks);
 }
 
 // The block's first keys and values set out for the L2 cache, by a warp: they depend on no product of this step.
-__device__ __forceinline__ void step_prefetch_keys(const struct step_phase &p, const struct step_launch &l, int64_t position)
+__device__ __forceinline__ void step_prefetch_keys(const struct step_phase &p, const struct step_heads &l, int64_t position)
 {
     enum { MOST = 256 }; // keys: a third of the cache, for all blocks together
     const struct step_cut cut = step_cut_of(l, position);
     if ((int)blockIdx.x >= cut.n_numbers * cut.n_splits)
         return;
     const struct step_unit u = step_unit_of(l, cut, (int)blockIdx.x);
-    const int64_t base = ((int64_t)p.layer * l.n_kv_heads + u.kv_head) * l.policy.capacity;
+    const int64_t base = ((int64_t)p.place * l.n_kv_heads + u.kv_head) * l.policy.capacity;
     const int first_slot = policy_slot(l.policy, cut.first_key);
     for (int key = u.first + (int)threadIdx.x % 32; key < min(u.last, u.first + MOST); key += 32) {
         const int64_t row = (base + step_slot(l, first_slot, key)) * l.head_dim;
@@ -128,7 +130,7 @@ struct step_head {
 };
 
 // Head `head` of the unit; beyond its queries the newest key and value.
-__device__ __forceinline__ struct step_head step_head_of(const struct step_launch &l, const struct step_unit &u, int heads,
+__device__ __forceinline__ struct step_head step_head_of(const struct step_heads &l, const struct step_unit &u, int heads,
                                                          int head, int i)
 {
     struct step_head h;
@@ -143,7 +145,9 @@ __device__ __forceinline__ struct step_head step_head_of(const struct step_launc
     return h;
 }
 
-// Of models that have such norms: x = rmsnorm(x) * norm over the head, whose components neighbouring lanes have. All lanes call it.
+// Of models that have such norms: x = rmsnorm(x) * norm over the head, whose components neighbouring lanes have. All lanes call
+// it.
+template <bool ALL>
 __device__ __forceinline__ void step_normalise_head(struct step_head &h, const struct step_phase &p, int head_dim)
 {
     float squares = 0;
@@ -153,12 +157,13 @@ __device__ __forceinline__ void step_normalise_head(struct step_head &h, const s
             fmaf(h.x[j].x, h.x[j].x, fmaf(h.x[j].y, h.x[j].y, fmaf(h.x[j].z, h.x[j].z, fmaf(h.x[j].w, h.x[j].w, squares))));
     for (int step = head_dim / 16; step > 0; step /= 2)
         squares += __shfl_xor_sync(0xffffffffu, squares, step);
-    if (!h.there || h.value)
+    const float *weights = p.head_norms[h.query ? 0 : ALL && h.value ? 2 : 1];
+    if (!h.there || (ALL ? !weights : h.value))
         return;
     const float scale = 1.0f / sqrtf(squares / (float)head_dim + p.eps);
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        const float4 norm = __ldg(reinterpret_cast<const float4 *>(p.head_norms[h.query ? 0 : 1] + h.i + j * (head_dim / 2)));
+        const float4 norm = __ldg(reinterpret_cast<const float4 *>(weights + h.i + j * (head_dim / 2)));
         h.x[j] = {h.x[j].x * scale * norm.x, h.x[j].y * scale * norm.y, h.x[j].z * scale * norm.z, h.x[j].w * scale * norm.w};
     }
 }
@@ -177,23 +182,26 @@ __device__ __forceinline__ void step_rotate_head(struct step_head &h, const floa
     h.x[0] = re;
 }
 
-// Queries, and the newest key and value, to shared memory; the latter to the cache, too, by the unit of the group's first heads.
-__device__ __forceinline__ void step_prepare(const struct step_launch &l, const struct step_unit &u,
+// Queries, and the newest key and value, to shared memory; the latter to the cache, too, by the unit of the group's first
+// heads.
+template <bool ALL>
+__device__ __forceinline__ void step_prepare(const struct step_heads &l, const struct step_unit &u,
                                              const struct step_attention &a, const float2 *turns, const struct step_phase &p,
-                                             int64_t row, int heads)
+                                             int64_t row, int heads, float growth)
 {
     const int quarter = l.head_dim / 8, half_dim = l.head_dim / 2;
     for (int first = 0; first < (heads + 2) * quarter; first += STEP_THREADS) {
         const int job = first + (int)threadIdx.x, head = job / quarter;
         struct step_head h = step_head_of(l, u, heads, head, job % quarter * 4);
         const float *const both[2] = {h.there ? h.from + h.i : NULL, h.there ? h.from + h.i + half_dim : NULL};
-        told_wait_fours(h.x, both, step_parity(STEP_BY_LAYER, p));
-        if (p.head_norms[0])
-            step_normalise_head(h, p, l.head_dim);
+        const enum step_words words = !ALL || h.query ? p.x_words : h.value ? p.v_words : p.k_words;
+        told_wait_fours(h.x, both, step_parity(words, p.launch));
+        if (ALL ? p.head_norms[0] || p.head_norms[1] || p.head_norms[2] : p.head_norms[0] != NULL)
+            step_normalise_head<ALL>(h, p, l.head_dim);
         if (!h.there)
             continue;
         if (!h.value)
-            step_rotate_head(h, turns, l.scale, p.still);
+            step_rotate_head(h, turns, ALL ? l.scale * growth : l.scale, p.still);
         half *cache = u.first_head == 0 ? (h.value ? l.values : l.keys) + row * l.head_dim + h.i : NULL;
         half *own = h.value ? a.v : a.k;
         for (int j = 0; j < 2; j++) {
@@ -231,7 +239,7 @@ struct step_keys {
 
 // Those from key number `first` of the split on.
 template <int LANES>
-__device__ __forceinline__ void step_fetch_keys(struct step_keys &to, const struct step_launch &l, const struct step_unit &u,
+__device__ __forceinline__ void step_fetch_keys(struct step_keys &to, const struct step_heads &l, const struct step_unit &u,
                                                 int64_t base, int first_slot, int first)
 {
     const int lane = (int)threadIdx.x % 32, part = lane % LANES * 8;
@@ -250,9 +258,9 @@ __device__ __forceinline__ void step_fetch_keys(struct step_keys &to, const stru
 }
 
 // Those that are not there count nothing.
-template <int LANES, int N>
+template <bool ALL, int LANES, int N>
 __device__ __forceinline__ void step_add_keys(struct step_softmax &s, const uint4 (&k)[N], const uint4 (&v)[N],
-                                              const bool (&there)[N])
+                                              const bool (&there)[N], float softcap)
 {
     float score[N], max = s.max;
 #pragma unroll
@@ -271,6 +279,8 @@ __device__ __forceinline__ void step_add_keys(struct step_softmax &s, const uint
             score[j] += __shfl_xor_sync(0xffffffffu, score[j], step);
 #pragma unroll
     for (int j = 0; j < N; j++) {
+        if (ALL && softcap > 0)
+            score[j] = capped(score[j], softcap);
         score[j] = there[j] ? score[j] : -INFINITY;
         max = fmaxf(max, score[j]);
     }
@@ -323,18 +333,19 @@ __device__ __forceinline__ void step_leave(struct step_softmax &s, const struct 
 }
 
 // A head's warps become one. Where there are several splits the one with the newest key waits for the others', and merges them.
-__device__ __forceinline__ void step_finish_unit(const struct step_launch &l, const struct step_unit &u,
-                                                 const struct step_attention &a, const struct step_phase &p, int heads)
+template <bool ALL>
+__device__ __forceinline__ void step_finish_unit(const struct step_heads &l, const struct step_unit &u,
+                                                 const struct step_attention &a, const struct step_phase &p, float4 *all_parts,
+                                                 int heads)
 {
     enum { AT_ONCE = 8 };
-    const int group = l.n_heads / l.n_kv_heads, row = STEP_HEADS * l.head_dim;
-    float *to = l.attended + (int64_t)(u.kv_head * group + u.first_head) * l.head_dim;
+    const int group = l.n_heads / l.n_kv_heads, row = STEP_HEADS * l.head_dim, first_head = u.kv_head * group + u.first_head;
     for (int i = (int)threadIdx.x; i < u.n_heads * l.head_dim; i += STEP_THREADS) {
         const int head = i / l.head_dim, c = i % l.head_dim;
         struct step_part all = {0, -INFINITY, 0};
         for (int w = head; w < STEP_WARPS; w += heads)
             step_merge(all, {a.acc[w * l.head_dim + c], a.state[w].x, a.state[w].y});
-        float4 *parts = l.parts + (int64_t)u.number * u.n_splits * row + i;
+        float4 *parts = all_parts + (int64_t)u.number * u.n_splits * row + i;
         if (!u.newest) {
             told_store_part(parts + u.split * row, all.y, all.max, all.sum, p.turn + 1);
             continue;
@@ -347,15 +358,21 @@ __device__ __forceinline__ void step_finish_unit(const struct step_launch &l, co
                 if (split + j < u.n_splits - 1)
                     step_merge(all, {others[j].x, others[j].y, others[j].z});
         }
-        told_store(to + i, all.y / all.sum, step_parity(STEP_BY_LAYER, p));
+        if (ALL && p.sink_logits)
+            step_merge(all, {0, __ldg(p.sink_logits + first_head + head), 1});
+        const int64_t at = (int64_t)first_head * l.head_dim + i;
+        float y = all.y / all.sum;
+        if (ALL && p.gates)
+            y /= 1.0f + expf(-told_wait(p.gates + at, step_parity(p.more_words, p.launch)));
+        told_store(p.y[0] + at, y, step_parity(p.y_words[0], p.launch));
     }
 }
 
 // A unit: warp w has head w % heads, and of every `heads`-th share of the keys one.
-template <int LANES>
-__device__ __forceinline__ void step_attend_unit(const struct step_launch &l, const struct step_memory &m,
+template <bool ALL, int LANES>
+__device__ __forceinline__ void step_attend_unit(const struct step_heads &l, const struct step_memory &m, float4 *parts,
                                                  const struct step_cut &cut, const struct step_phase &p, int number,
-                                                 int64_t position)
+                                                 const struct step_now &now)
 {
     constexpr int keys_each = STEP_AHEAD_KEYS * 32 / LANES;
     const struct step_attention a = step_attention_of(m.attention, l.head_dim);
@@ -363,13 +380,14 @@ __device__ __forceinline__ void step_attend_unit(const struct step_launch &l, co
     const int head = warp % cut.heads, stride = STEP_WARPS / cut.heads * keys_each,
               first_slot = policy_slot(l.policy, cut.first_key);
     const struct step_unit u = step_unit_of(l, cut, number);
-    const int64_t base = ((int64_t)p.layer * l.n_kv_heads + u.kv_head) * l.policy.capacity;
+    const int64_t base = ((int64_t)p.place * l.n_kv_heads + u.kv_head) * l.policy.capacity;
     const int last = head < u.n_heads ? u.last : u.first;
     int key = u.first + warp / cut.heads * keys_each;
     struct step_keys keys;
     step_fetch_keys<LANES>(keys, l, u, base, first_slot, key);
     barrier_sync(STEP_BARRIER, STEP_THREADS); // nobody reads any more what lies where attention has its own
-    step_prepare(l, u, a, m.turns, p, base + policy_slot(l.policy, position), cut.heads);
+    step_prepare<ALL>(l, u, a, m.turns + (ALL ? l.turns : 0), p, base + policy_slot(l.policy, now.position), cut.heads,
+                      now.query_growth);
     barrier_sync(STEP_BARRIER, STEP_THREADS);
     struct step_softmax s = {};
     s.max = -INFINITY;
@@ -377,11 +395,11 @@ __device__ __forceinline__ void step_attend_unit(const struct step_launch &l, co
     for (int c = 0; c < 8; c++)
         s.q[c] = part < l.head_dim && head < u.n_heads ? a.q[head * l.head_dim + part + c] : 0.0f;
     while (key < last) {
-        const struct step_keys now = keys;
+        const struct step_keys these = keys;
         key += stride;
         if (key < last)
             step_fetch_keys<LANES>(keys, l, u, base, first_slot, key);
-        step_add_keys<LANES>(s, now.k, now.v, now.there);
+        step_add_keys<ALL, LANES>(s, these.k, these.v, these.there, l.softcap);
     }
     if (u.newest && warp < cut.heads) {
         const bool there[1] = {lane < LANES && part < l.head_dim};
@@ -391,24 +409,27 @@ __device__ __forceinline__ void step_attend_unit(const struct step_launch &l, co
             v[0] = *reinterpret_cast<const uint4 *>(a.v + part);
         }
         const bool counts[1] = {lane < LANES};
-        step_add_keys<LANES>(s, k, v, counts);
+        step_add_keys<ALL, LANES>(s, k, v, counts, l.softcap);
     }
     step_leave<LANES>(s, a, l.head_dim);
     barrier_sync(STEP_BARRIER, STEP_THREADS);
-    step_finish_unit(l, u, a, p, cut.heads);
+    step_finish_unit<ALL>(l, u, a, p, parts, cut.heads);
     barrier_sync(STEP_BARRIER, STEP_THREADS);
 }
 
 // The block's units; where it has none it goes on.
-__device__ __forceinline__ void step_attend(const struct step_phase &p, const struct step_launch &l,
-                                            const struct step_memory &m, const struct step_cut &cut, int64_t position)
+template <bool ALL>
+__device__ __forceinline__ void step_attend(const struct step_phase &p, const struct step_heads &l, const struct step_memory &m,
+                                            float4 *parts, const struct step_cut &cut, const struct step_now &now)
 {
+    if (ALL && (int)blockIdx.x >= cut.n_numbers * cut.n_splits)
+        step_pass();
     for (int number = (int)blockIdx.x; number < cut.n_numbers * cut.n_splits; number += (int)gridDim.x) {
         if (l.head_dim <= 64)
-            step_attend_unit<8>(l, m, cut, p, number, position);
+            step_attend_unit<ALL, 8>(l, m, parts, cut, p, number, now);
         else if (l.head_dim <= 128)
-            step_attend_unit<16>(l, m, cut, p, number, position);
+            step_attend_unit<ALL, 16>(l, m, parts, cut, p, number, now);
         else
-            step_attend_unit<32>(l, m, cut, p, number, position);
+            step_attend_unit<ALL, 32>(l, m, parts, cut, p, number, now);
     }
 }

@@ -1,0 +1,175 @@
+// A recipe's products on a GPU (product_ops.h).
+#include "cuda/product_ops.h"
+
+bool as_vectors(const struct cuda_state *s, int n)
+{
+    return n == 1 || s->turns;
+}
+
+// What a step's product will read: the rows that each of its blocks begins with.
+static struct upcoming upcoming_of(const struct step *step)
+{
+    struct upcoming next = {};
+    const bool gated = step->op == OP_UNITS;
+    if (step->op == OP_ROUTE || (gated && step->w[0]->dtype != step->w[1]->dtype))
+        return next;
+    next.side_by_side = gated;
+    for (int i = 0; i < 3 && i < step->n_w; i++) {
+        const struct matrix *m = step->w[i];
+        const size_t group = dtype_group_bytes[m->dtype]; // without its scale: scales lie behind all rows
+        next.data[i] = m->data;
+        next.bytes[i] = m->rows * (group ? quant_groups(m->cols) * group : m->cols * dtype_sizes[m->dtype]);
+    }
+    return next;
+}
+
+struct upcoming upcoming_after(const struct run *r, const struct step *step)
+{
+    const struct recipe *recipe = &r->s->recipe;
+    for (int i = (int)(step - recipe->steps) + 1; i < recipe->n; i++)
+        if (recipe->steps[i].n_w)
+            return upcoming_of(&recipe->steps[i]);
+    return {};
+}
+
+enum dtype type_for_reader(const struct run *r, const struct step *step)
+{
+    const enum buffer from = step->out[0];
+    do
+        step++;
+    while (step->in != from || !step->n_w);
+    return as_vectors(r->s, r->n) ? DTYPE_FP32 : input_type(step->w[0]->dtype);
+}
+
+float *residual(const struct cuda_state *s)
+{
+    return s->group ? s->branch : s->x;
+}
+
+float *buffer(const struct run *r, enum buffer which)
+{
+    const struct cuda_state *s = r->s;
+    switch (which) {
+    case BUFFER_Q:
+        return s->q;
+    case BUFFER_K:
+        return s->k;
+    case BUFFER_V:
+        return s->v;
+    case BUFFER_GATES:
+        return s->gates;
+    case BUFFER_DECAYS:
+        return s->decays;
+    case BUFFER_BETAS:
+        return s->betas;
+    case BUFFER_INPUTS:
+        return s->layer_inputs;
+    case BUFFER_LOGITS:
+        return s->group ? s->part_logits : r->logits;
+    default:
+        return NULL;
+    }
+}
+
+// ------------------------------------------------------------------------------------------ products
+
+yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, int n_exact,
+                                const float *x, const float *norm, int n, yalm_error *error, const struct upcoming *next)
+{
+    const float eps = s->config->norm_eps;
+    enum { AT_ONCE = 3 };
+    if (as_vectors(s, n)) {
+        for (int i = 0, left; (left = n_products - i) > 0; i += AT_ONCE)
+            TRY(matvec_norm(products + i, left < AT_ONCE ? left : AT_ONCE, x, norm, eps, s->stream, error,
+                            left <= AT_ONCE ? next : NULL, n));
+        return YALM_OK;
+    }
+    for (int i = 0; i < n_products; i++) {
+        const struct matrix *w = &products[i].w;
+        const enum dtype type = input_type(w->dtype);
+        const bool exact = i < n_exact && type != DTYPE_FP32;
+        if (i == 0 || type != input_type(products[i - 1].w.dtype))
+            TRY((n_exact > 0 && type != DTYPE_FP32 ? rmsnorm_split : rmsnorm)(s->h, type, x, norm, eps, n, w->cols, s->stream,
+                                                                              error));
+        if (exact)
+            TRY(matmul_run_split(s->matmul, products[i].y, s->h, w, products[i].bias, n, s->stream, error));
+        else
+            TRY(matmul_run(s->matmul, products[i].y, s->h, w, products[i].bias, n, false, s->stream, error));
+    }
+    return YALM_OK;
+}
+
+// Where q, k and v of many tokens are one product, which is larger and so runs faster than three: rows of 16 or 32 bits that
+// lie one behind the other, and no bias. That of all three; else one without data.
+static struct matrix joined_qkv(const struct run *r, const struct matrix *q, const struct matrix *k, const struct matrix *v,
+                                const float *bias)
+{
+    const size_t q_bytes = q->rows * dtype_row_bytes(q->dtype, q->cols), k_bytes = k->rows * dtype_row_bytes(k->dtype, k->cols);
+    const char *first = static_cast<const char *>(q->data);
+    const bool joined = !as_vectors(r->s, r->n) && q->dtype == k->dtype && k->dtype == v->dtype && !matrix_is_quantised(q) &&
+                        k->data == first + q_bytes && v->data == first + q_bytes + k_bytes && !bias;
+    return {joined ? first : NULL, q->dtype, q->rows + k->rows + v->rows, q->cols};
+}
+
+int pitch_of(const struct run *r, const struct layer_weights *w)
+{
+    const struct matrix joined = joined_qkv(r, &w->q, &w->k, &w->v, w->q_bias);
+    return joined.data ? joined.rows : 0;
+}
+
+yalm_status project(const struct run *r, const struct step *step, yalm_error *error)
+{
+    struct cuda_state *s = r->s;
+    const struct upcoming next = upcoming_after(r, step);
+    struct product products[STEP_MATRICES];
+    int n = 0, n_exact = step->n_exact, i = 0;
+    if (step->n_w >= 3 && step->out[2] == BUFFER_V && step->n_narrow == 0) {
+        products[0] = {joined_qkv(r, step->w[0], step->w[1], step->w[2], step->bias[0]), NULL, s->q};
+        if (products[0].w.data)
+            n = n_exact = 1, i = 3;
+    }
+    for (; i < step->n_w; i++)
+        products[n++] = {*step->w[i], step->bias[i], buffer(r, step->out[i])};
+    return normalised_products(s, products, n, n_exact, r->x, step->norm, r->n, error, &next);
+}
+
+yalm_status make_branch(const struct run *r, const struct step *step, const void *y, yalm_error *error)
+{
+    struct cuda_state *s = r->s;
+    const struct upcoming next = upcoming_after(r, step);
+    const struct product product = {*step->w[0], step->bias[0], s->branch};
+    if (as_vectors(s, r->n))
+        return matvec_norm(&product, 1, static_cast<const float *>(y), NULL, 0, s->stream, error, &next, r->n);
+    return matmul_run(s->matmul, s->branch, y, step->w[0], step->bias[0], r->n, false, s->stream, error);
+}
+
+// Ranks normalise their sum, behind the block.
+yalm_status add(const struct run *r, const struct step *step, yalm_error *error)
+{
+    struct cuda_state *s = r->s;
+    const struct matrix *w = step->w[0];
+    const struct upcoming next = upcoming_after(r, step);
+    const void *y = step->in == BUFFER_UNITS ? s->gated : s->attended;
+    if (step->post_norm && !s->group) {
+        TRY(make_branch(r, step, y, error));
+        return add_rmsnorm(s->x, s->branch, step->post_norm, s->config->norm_eps, r->n, w->rows, s->stream, error);
+    }
+    if (as_vectors(s, r->n))
+        return matvec_residual(residual(s), w, step->bias[0], static_cast<const float *>(y), s->stream, error, &next, r->n);
+    return matmul_run(s->matmul, residual(s), y, w, step->bias[0], r->n, true, s->stream, error);
+}
+
+// Of the type that down's product takes.
+yalm_status make_units(const struct run *r, const struct step *step, yalm_error *error)
+{
+    struct cuda_state *s = r->s;
+    const struct upcoming next = upcoming_after(r, step);
+    const struct expert_weights ffn = {*step->w[0], *step->w[1], {}, step->bias[0], step->bias[1], NULL};
+    if (as_vectors(s, r->n))
+        return matvec_gated(static_cast<float *>(s->gated), &ffn, r->x, step->norm, s->config->norm_eps, s->stream, error,
+                            &next, step->activation, r->n);
+    const struct product both[] = {{ffn.gate, ffn.gate_bias, s->gate}, {ffn.up, ffn.up_bias, s->up}};
+    TRY(normalised_products(s, both, 2, 0, r->x, step->norm, r->n, error));
+    return gate_multiply(s->gated, type_for_reader(r, step), s->gate, s->up, (size_t)r->n * ffn.gate.rows, s->stream, error,
+                         step->activation);
+}
