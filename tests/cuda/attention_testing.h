@@ -63,7 +63,8 @@ static inline std::vector<int8_t> to_integers(std::vector<float> *x, int head_di
     return y;
 }
 
-// The keys that the query at `position` sees: their slots, the sinks' first where they stand apart; *n_apart: how many those are.
+// The keys that the query at `position` sees: their slots, the sinks' first where they stand apart; *n_apart: how many those
+// are.
 static inline std::vector<int> visible_slots(const struct kv_policy *policy, int64_t position, int *n_apart)
 {
     std::vector<int> slots;

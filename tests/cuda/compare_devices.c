@@ -5,9 +5,9 @@
 //
 // isa: the GPU is compared with the CPU by that instruction set, too; the worst counts.
 // TOKENS holds int32 ids. sparq, hybrid: that attention, from the first key on, with these settings; the hybrid's codebooks
-// are learned from the tokens, into FILE. For each scenario one line on stdout: its name, the largest difference of two logits in units of their
-// row's range (on the CPU), the median of the rows' largest differences, and how many rows were compared; of sampling, how many tokens differ and
-// how many were drawn.
+// are learned from the tokens, into FILE. For each scenario one line on stdout: its name, the largest difference of two logits
+// in units of their row's range (on the CPU), the median of the rows' largest differences, and how many rows were compared; of
+// sampling, how many tokens differ and how many were drawn.
 #include <math.h>
 
 #include "devices_testing.h"
@@ -136,7 +136,8 @@ static void decode(struct pair *p)
     report(p, "decode");
 }
 
-// From the first token on one by one, in fp32 where the cache were of fp16: nothing is rounded but what weights and tokens are multiplied as.
+// From the first token on one by one, in fp32 where the cache were of fp16: nothing is rounded but what weights and tokens are
+// multiplied as.
 static void singles(struct pair *p)
 {
     const yalm_session_options options = p->options;
@@ -287,7 +288,8 @@ static void draws(struct pair *p)
     draw(p, "draw-penalties", &held);
 }
 
-// Both take as much for a cache, but for where their arrays begin, and what a CPU keeps to take back tokens that were evaluated ahead.
+// Both take as much for a cache, but for where their arrays begin, and what a CPU keeps to take back tokens that were evaluated
+// ahead.
 static void compare_memory(const struct pair *p)
 {
     yalm_memory memory[2];

@@ -2,13 +2,13 @@
 //
 //     compare_ranks RANKS MODEL…
 //
-// MODEL is a kind of model, or a type of weights. Of each it says in a line its name, the largest difference of two logits in parts of their range, and how
-// many greedy tokens differ.
+// MODEL is a kind of model, or a type of weights. Of each it says in a line its name, the largest difference of two logits in
+// parts of their range, and how many greedy tokens differ.
 //
 //     compare_ranks lost RANK | fp16 | open
 //
-// say what becomes of three ranks: of which one is lost, each other's error and after how many seconds, one line each; with sums in fp16; or where a session
-// cannot be opened, for reasons of the emulated GPU's.
+// say what becomes of three ranks: of which one is lost, each other's error and after how many seconds, one line each; with
+// sums in fp16; or where a session cannot be opened, for reasons of the emulated GPU's.
 #include "devices_testing.h"
 #include "engine/rank_threads.h"
 #include "engine/session.h"
@@ -59,7 +59,8 @@ static double difference(const yalm_session *a, const yalm_session *b, int n)
     return most / (high - low);
 }
 
-// A prompt with all its logits, tokens one by one, a prompt with the last one's logits, and greedy tokens, which are the device's own choice.
+// A prompt with all its logits, tokens one by one, a prompt with the last one's logits, and greedy tokens, which are the
+// device's own choice.
 static void compare(const char *name, struct model_config config, enum dtype dtype, int n_ranks)
 {
     struct random_model *m = random_model_make(config, dtype, 5);

@@ -1,5 +1,5 @@
-// What the tests of the CUDA half share. They run in the emulator, or on a device where they are built with nvcc: so the host's side goes
-// through the CUDA runtime only, and every buffer is filled with NaN before a kernel writes to it.
+// What the tests of the CUDA half share. They run in the emulator, or on a device where they are built with nvcc: so the host's
+// side goes through the CUDA runtime only, and every buffer is filled with NaN before a kernel writes to it.
 #pragma once
 #include <cmath>
 #include <csetjmp>

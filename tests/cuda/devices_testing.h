@@ -30,8 +30,8 @@ static inline int32_t *read_tokens(const char *path, int *n)
     return tokens;
 }
 
-// On the CPU with float32's products where the model has any, so that no rounding of its own adds to the GPU's: matrices that are all
-// quantised have none, and refuse the option.
+// On the CPU with float32's products where the model has any, so that no rounding of its own adds to the GPU's: matrices that
+// are all quantised have none, and refuse the option.
 static inline yalm_session *open_exact(const yalm_model *model, yalm_session_options options, yalm_error *error)
 {
     options.activations = YALM_ACTIVATIONS_FP32;

@@ -1,4 +1,5 @@
-// Scratch of the attention methods that select keys, and what is expected of selection: by the CPU's own code (cpu/long/select.c), from the same weights.
+// Scratch of the attention methods that select keys, and what is expected of selection: by the CPU's own code
+// (cpu/long/select.c), from the same weights.
 #pragma once
 #include "attention_testing.h"
 #include "cuda/long/method.h"

@@ -1,7 +1,8 @@
 // Decode attention against double: every group size, head_dim, length, window, ring and sinks; any number of splits.
 #include "attention_testing.h"
 
-// With q and the weights in two halves each, products are exact to 2^-22 of their magnitudes; values, at most 1, are what is averaged.
+// With q and the weights in two halves each, products are exact to 2^-22 of their magnitudes; values, at most 1, are what is
+// averaged.
 static double tolerance(const struct attention_case &c)
 {
     return (c.type == YALM_KV_FP32 ? 2e-6 : 6e-6) * (1 + c.range * c.range / 8) * c.value_range;

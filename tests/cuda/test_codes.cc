@@ -1,5 +1,5 @@
-// Codes of keys: as the CPU makes them, wherever they lie and in whatever order they come; scores from them against their formula, and against double
-// within what rounding to bytes can lose.
+// Codes of keys: as the CPU makes them, wherever they lie and in whatever order they come; scores from them against their
+// formula, and against double within what rounding to bytes can lose.
 #include "attention_testing.h"
 
 #include "cuda/long/codes.cuh"

@@ -1,4 +1,5 @@
-// Embedding, normalisation, activation, rotation and the cache's append against double; the cache's index arithmetic against the engine's.
+// Embedding, normalisation, activation, rotation and the cache's append against double; the cache's index arithmetic against
+// the engine's.
 #include "weights_testing.h"
 
 static const int lengths[] = {1, 2, 31, 32, 33, 47, 255, 256, 257, 1000};
@@ -206,7 +207,8 @@ static void assert_appended(const struct rope_case &c, const struct kv_cache *ca
     }
 }
 
-// One row of a cache of int8 against what should be in it, to `tolerance` of its largest component. exact: to the bit, for what was only rounded.
+// One row of a cache of int8 against what should be in it, to `tolerance` of its largest component. exact: to the bit, for what
+// was only rounded.
 static void assert_integers(const int8_t *row, float scale, const std::vector<double> &expected, double tolerance, bool exact,
                             int position)
 {

@@ -35,8 +35,8 @@ static double rounding(enum dtype type)
     return type == DTYPE_FP32 ? 0 : type == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
-// y = expert(h), and how far a result may be from it: weights are as stored; of several tokens, inputs are rounded to the weights' type, of
-// quantised ones to fp16, and of one token as input_error() says.
+// y = expert(h), and how far a result may be from it: weights are as stored; of several tokens, inputs are rounded to the
+// weights' type, of quantised ones to fp16, and of one token as input_error() says.
 static void expected_expert(const struct experts_case &c, const struct expert &e, const std::vector<double> &h,
                             std::vector<double> *y, std::vector<double> *tolerance)
 {

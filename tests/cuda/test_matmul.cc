@@ -1,5 +1,5 @@
-// Matrix products against double: every type, odd sizes, bias, sums onto what is there, in captured graphs and after more shapes than there are
-// plans.
+// Matrix products against double: every type, odd sizes, bias, sums onto what is there, in captured graphs and after more
+// shapes than there are plans.
 #include "cuda_testing.h"
 
 struct product_case {

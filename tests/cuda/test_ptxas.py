@@ -34,8 +34,9 @@ HOT = (
     "router",
     "step_kernel",
 )
-# Bytes for each thread, at most, on the architecture that needs most; no other kernel spills any. Heads of 256 components, 16 heads of 128 or 80 that
-# attend to selected rows, prompts of 128, and bounds that let another block live beside this one, want a few registers more than there are.
+# Bytes for each thread, at most, on the architecture that needs most; no other kernel spills any. Heads of 256
+# components, 16 heads of 128 or 80 that attend to selected rows, prompts of 128, and bounds that let another block live
+# beside this one, want a few registers more than there are.
 SPILLS = {
     "attend_decode_fp16ILi80ELi16E4seen": 16,
     "attend_decode_fp16ILi128ELi16E9seen_rows": 16,

@@ -15,10 +15,11 @@ pytestmark = pytest.mark.skipif(VARIANT != "emulated", reason="of the emulated G
 SPARQ = ("--attention", "sparq", "--set", "sparq.from=1", "--set", "sparq.min_k=32")
 HYBRID = ("--attention", "hybrid", "--codebooks", "CODEBOOKS", "--set", "hybrid.from=1", "--set", "hybrid.min_k=10")
 HYBRID += ("--set", "hybrid.codes=1", "--attention-ratio", "1/32")  # all codes, as the GPU
-# Way -> (type of the matrices, options, how far the devices' nats a token may be apart). Found: 3e-6 with 16-bit weights and caches, 6e-6 with q8 and
-# q4; 3e-5 with an int8 cache, in which integers become the next one. Where a method selects, keys at the cut change places: SparQ 4.4e-4, with
-# an int8 copy, which the CPU makes later; the hybrid, whose ten keys are drawn and stand for many, 1.9e-4, with codebooks of two other seeds 3.6e-4 and 5.3e-4.
-# (Another seed alone makes 1e-2.)
+# Way -> (type of the matrices, options, how far the devices' nats a token may be apart). Found: 3e-6 with 16-bit
+# weights and caches, 6e-6 with q8 and q4; 3e-5 with an int8 cache, in which integers become the next one. Where a
+# method selects, keys at the cut change places: SparQ 4.4e-4, with an int8 copy, which the CPU makes later; the hybrid,
+# whose ten keys are drawn and stand for many, 1.9e-4, with codebooks of two other seeds 3.6e-4 and 5.3e-4. (Another
+# seed alone makes 1e-2.)
 WAYS = {
     "dense": ("bf16", (), 2e-5),
     "q8": ("q8", (), 3e-5),

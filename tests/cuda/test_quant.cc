@@ -1,5 +1,6 @@
-// Quantised weights, what the other tests leave out: products of few tokens, many tokens' by slabs of any size, weights at the ends of fp16's range,
-// values that are no numbers. (Embedding, one token's products and experts of every type: test_elementwise, test_matvec, test_experts.)
+// Quantised weights, what the other tests leave out: products of few tokens, many tokens' by slabs of any size, weights at the
+// ends of fp16's range, values that are no numbers. (Embedding, one token's products and experts of every type:
+// test_elementwise, test_matvec, test_experts.)
 #include "weights_testing.h"
 
 enum { MOST_FEW = 16 }; // tokens whose products read the matrix as it is
@@ -26,8 +27,8 @@ static std::vector<double> split_tokens(uint64_t *seed, const struct product_cas
     return sums;
 }
 
-// A slab's weights are rounded to fp16 once more, to 2^-11 of themselves or 2^-39 of what their scales allow; e5m2's are fp16 as they are. Few
-// tokens' are not rounded at all.
+// A slab's weights are rounded to fp16 once more, to 2^-11 of themselves or 2^-39 of what their scales allow; e5m2's are fp16
+// as they are. Few tokens' are not rounded at all.
 static void check_product(const struct product_case &c, const struct weights *w, const std::vector<double> &x,
                           const std::vector<float> &bias, const std::vector<float> &y, const std::vector<float> &found)
 {
@@ -147,8 +148,8 @@ static void test_few_apart(void **)
     }
 }
 
-// Products and embeddings of weights that fp16 would not hold, or hold to a few bits. A group's scale is fp16 itself, so the smallest ones
-// have lost their own digits already.
+// Products and embeddings of weights that fp16 would not hold, or hold to a few bits. A group's scale is fp16 itself, so the
+// smallest ones have lost their own digits already.
 static void test_ranges(void **)
 {
     struct matmul *matmul = open_matmul();

@@ -1,5 +1,5 @@
-// What the attention methods on the GPU share, without a method: weights against double, selection against the CPU's own, attention to selected rows and
-// the running sums of values against double.
+// What the attention methods on the GPU share, without a method: weights against double, selection against the CPU's own,
+// attention to selected rows and the running sums of values against double.
 #include "selective_testing.h"
 
 enum scores { PLAIN, TIED, EQUAL, CLUSTERED, ODD, FLAT, WIDE, LONELY }; // how they are distributed
@@ -35,7 +35,8 @@ static float next_score(enum scores scores, uint64_t *seed, int slot)
                                                              : 8 * x));
 }
 
-// Uploads scores and the parts' statistics as a method leaves them; returns them by (head, slot). Slots that are not seen get -inf.
+// Uploads scores and the parts' statistics as a method leaves them; returns them by (head, slot). Slots that are not seen get
+// -inf.
 static std::vector<float> put_scores(struct selective_fixture *f, const std::vector<int> &slots, enum scores scores,
                                      std::vector<float> *sinks)
 {
@@ -170,7 +171,8 @@ static void selects_past_the_ring(void **)
     check_selection({2, 1, 2500, 0, 4, 300, 5303, choice_of(100, 2, 25), PLAIN}); // parts whose keys the token does not see
 }
 
-// Few candidates, or so many that a block's do not fit where they are kept before they go to the list, from several parts at a time.
+// Few candidates, or so many that a block's do not fit where they are kept before they go to the list, from several parts at a
+// time.
 static void selects_from_many(void **)
 {
     for (enum scores scores : {PLAIN, TIED, EQUAL, CLUSTERED, FLAT, WIDE, LONELY})
@@ -179,7 +181,8 @@ static void selects_from_many(void **)
     check_selection({32, 32, 10240, 0, 0, 8, 10200, choice_of(700, 0, 10), EQUAL}); // a block has several parts
 }
 
-// By priority: several parts and heads of a group, a ring, all keys, none but those that always belong, most weights 0, equal ones.
+// By priority: several parts and heads of a group, a ring, all keys, none but those that always belong, most weights 0, equal
+// ones.
 static void draws_as_the_cpu(void **)
 {
     for (enum scores scores : {PLAIN, TIED, EQUAL, ODD, FLAT, WIDE, LONELY})
@@ -203,7 +206,8 @@ static void finds_every_digit(void **)
 
 // ------------------------------------------------------------------------------------------ attention to rows
 
-// Expected output of a query head over the rows and the sinks apart; with a tail, mixed with the mean of all values. bias: of the rows; NULL: none.
+// Expected output of a query head over the rows and the sinks apart; with a tail, mixed with the mean of all values. bias: of
+// the rows; NULL: none.
 static std::vector<double> expect_rows(const struct attention_fixture *a, int head, const std::vector<int> &rows,
                                        const float *bias, int n_apart, double alpha, const std::vector<int> &seen)
 {
@@ -359,7 +363,8 @@ static void append_values(const struct attention_fixture *a, std::vector<float> 
     assert_cuda(cudaMemcpy(a->cache.values, halves.data(), halves.size() * 2, cudaMemcpyHostToDevice));
 }
 
-// A text that is appended, one by one or in pieces, and rolled back: sums over what a token sees, of both layers, equal the plain sum to the bit.
+// A text that is appended, one by one or in pieces, and rolled back: sums over what a token sees, of both layers, equal the
+// plain sum to the bit.
 static void check_sums(int context, int window, int n_sinks, int chunk, yalm_kv type)
 {
     struct attention_fixture a = {};

@@ -1,5 +1,5 @@
-// Several tokens' products have the bits of one's, whatever the type, the columns and what becomes of the sums: a row of one segment, of several whose x
-// fits into shared memory together, of more than that, and of more than one launch has.
+// Several tokens' products have the bits of one's, whatever the type, the columns and what becomes of the sums: a row of one
+// segment, of several whose x fits into shared memory together, of more than that, and of more than one launch has.
 #include "weights_testing.h"
 
 static const float eps = 1e-5f;

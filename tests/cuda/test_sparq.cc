@@ -1,4 +1,5 @@
-// SparQ on the GPU: the second copy of the keys, the queries' largest components, and the approximate scores, against double; and all of a layer's steps.
+// SparQ on the GPU: the second copy of the keys, the queries' largest components, and the approximate scores, against double;
+// and all of a layer's steps.
 #include "selective_testing.h"
 #include "settings_testing.h"
 
@@ -241,7 +242,8 @@ static void scores_past_the_ring(void **)
     }
 }
 
-// All of a layer's steps: with every key selected it is dense attention, whatever was scored; twice, as tokens follow each other.
+// All of a layer's steps: with every key selected it is dense attention, whatever was scored; twice, as tokens follow each
+// other.
 static void all_keys_are_dense(void **)
 {
     for (enum sparq_copy copy : copies_known) {
@@ -316,8 +318,8 @@ static void append_range(struct sparq_fixture *x, int64_t position, int n)
     assert_cuda(cudaDeviceSynchronize());
 }
 
-// Slots that have been written to before, as after a rollback, by batches that begin and end anywhere, and by single tokens: their elements are the new
-// keys', all others stay. In q4 slots share bytes, of which one launch writes both halves.
+// Slots that have been written to before, as after a rollback, by batches that begin and end anywhere, and by single tokens:
+// their elements are the new keys', all others stay. In q4 slots share bytes, of which one launch writes both halves.
 static void written_again(void **)
 {
     for (enum sparq_copy copy : copies_known) {
@@ -375,8 +377,9 @@ static void odd_keys(void **)
     sparq_close_fixture(&x);
 }
 
-// What a token reads, by the formula in docs/attention.md; and the length from which on it attends by the method where none is asked for: the first at
-// which that is worth it, also where it is the last that a token ever sees, and none where there is none.
+// What a token reads, by the formula in docs/attention.md; and the length from which on it attends by the method where none is
+// asked for: the first at which that is worth it, also where it is the last that a token ever sees, and none where there is
+// none.
 static void bytes_and_break_even(void **)
 {
     const double elements[] = {1, 2, 0.5}, scales[] = {4, 0, 4}; // of int8, fp16, q4

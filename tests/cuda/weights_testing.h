@@ -194,7 +194,8 @@ static inline double dot(const struct weights *w, int row, const std::vector<dou
     return sum;
 }
 
-// How far rounding x moves w[row] · x: one token's products with q8 and q4 round it to 1 / 32512 of the largest of each 128 columns.
+// How far rounding x moves w[row] · x: one token's products with q8 and q4 round it to 1 / 32512 of the largest of each 128
+// columns.
 static inline double input_error(const struct weights *w, int row, const std::vector<double> &x)
 {
     double sum = 0;
