@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "model/bf12.h"
+#include "model/quant.h"
 
 void input_row(const struct cpu_state *s, const struct matrix *m, int row, float scale, float *x)
 {

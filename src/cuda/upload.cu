@@ -12,21 +12,41 @@ static const size_t most_buffer_bytes = (size_t)64 << 20;
 
 // ------------------------------------------------------------------------------------------ what goes where
 
+// A matrix of a type that has no kernels here: bf12 becomes bfloat16, and what GGUF's blocks became fp16, rounded to its 11
+// bits. `cols` is 0 where the tensor stays as it is.
+struct unpacked {
+    enum dtype type;
+    int rows, cols;
+};
+
+#define DEVICE_CASE(TYPE, type, name) case DTYPE_##TYPE:
+static enum dtype type_in_block(enum dtype type)
+{
+    switch (type) {
+        DEVICE_QUANT_TYPES(DEVICE_CASE, )
+        return type;
+    case DTYPE_BF12:
+        return DTYPE_BF16;
+    default:
+        return dtype_group_bytes[type] ? DTYPE_FP16 : type;
+    }
+}
+
 // A tensor: where it lies in the mapping, and in the block.
 struct piece {
     const uint8_t *from;
     size_t bytes, at; // in the block
-    int cols;         // of bf12, which is bfloat16 in the block; else 0
+    struct unpacked unpacked;
 };
 
-// What is copied whole: a row of bf12, or a byte.
-static size_t unit_in_block(int cols)
+// What is copied whole: a row of what is unpacked, or a byte.
+static size_t unit_in_block(const struct unpacked *u)
 {
-    return cols ? cols * sizeof(uint16_t) : 1;
+    return u->cols ? u->cols * sizeof(uint16_t) : 1;
 }
-static size_t unit_in_file(int cols)
+static size_t unit_in_file(const struct unpacked *u)
 {
-    return cols ? bf12_row_bytes(cols) : 1;
+    return u->cols ? dtype_row_bytes(u->type, u->cols) : 1;
 }
 
 struct layout {
@@ -38,7 +58,8 @@ struct layout {
 };
 
 // Gives the tensor a place with room for `extra` bytes behind it, and makes the pointer that one.
-template <typename T> static void place(struct layout *l, T *&pointer, uint64_t bytes, uint64_t extra = 0, int cols = 0)
+template <typename T>
+static void place(struct layout *l, T *&pointer, uint64_t bytes, uint64_t extra = 0, struct unpacked unpacked = {})
 {
     if (!pointer)
         return;
@@ -52,19 +73,18 @@ template <typename T> static void place(struct layout *l, T *&pointer, uint64_t 
         l->pieces = static_cast<struct piece *>(grown);
         l->room = room;
     }
-    l->pieces[l->n++] = {reinterpret_cast<const uint8_t *>(pointer), bytes, l->bytes, cols};
+    l->pieces[l->n++] = {reinterpret_cast<const uint8_t *>(pointer), bytes, l->bytes, unpacked};
     pointer = reinterpret_cast<T *>(l->base + l->bytes);
     l->bytes += round_up(bytes + extra, ALIGNMENT);
 }
 
 static void place_matrix(struct layout *l, struct matrix *m)
 {
-    const bool unpacked = m->dtype == DTYPE_BF12;
-    if (unpacked)
-        m->dtype = DTYPE_BF16;
+    const enum dtype in_file = m->dtype;
+    m->dtype = type_in_block(in_file);
+    const struct unpacked unpacked = {in_file, m->rows, in_file != m->dtype ? m->cols : 0};
     const size_t bytes = m->rows * dtype_row_bytes(m->dtype, m->cols);
-    place(l, m->data, bytes, matrix_is_quantised(m) ? factors_at(m) + sizeof(struct product_factors) - bytes : 0,
-          unpacked ? m->cols : 0);
+    place(l, m->data, bytes, matrix_is_quantised(m) ? factors_at(m) + sizeof(struct product_factors) - bytes : 0, unpacked);
 }
 
 static void place_vector(struct layout *l, const float *&vector, int n)
@@ -229,39 +249,61 @@ size_t weights_bytes(const struct model_config *config, const struct model_weigh
 // A part of what goes into a buffer, one thread's.
 struct slice {
     uint8_t *to;
-    const uint8_t *from;
-    size_t units;
-    int cols; // as in struct piece
+    const uint8_t *from; // the piece's first unit
+    size_t first, units;
+    struct unpacked unpacked;
 };
+
+// Rows of a quantised matrix as fp16; beyond its range its largest.
+static void unpack_rows(const struct slice *s)
+{
+    const struct unpacked *u = &s->unpacked;
+    half *to = reinterpret_cast<half *>(s->to);
+    for (size_t r = 0; r < s->units; r++, to += u->cols)
+        for (int c = 0; c < u->cols; c += QUANT_GROUP) {
+            struct quant_group group;
+            float values[QUANT_GROUP];
+            quant_read_group(&group, u->type, s->from, u->rows, quant_groups(u->cols), static_cast<int>(s->first + r),
+                             c / QUANT_GROUP);
+            quant_group_to_fp32(values, &group);
+            for (int i = 0; i < QUANT_GROUP && c + i < u->cols; i++)
+                to[c + i] = __float2half_rn(fminf(fmaxf(values[i], -65504.0f), 65504.0f));
+        }
+}
 
 static void *fill_slice(void *argument)
 {
     const struct slice *s = static_cast<struct slice *>(argument);
 #ifdef MADV_POPULATE_READ
     // One call maps the slice's pages, which single faults would do at a fraction of the speed. A hint: it may fail.
-    const uintptr_t page = 4096, first = reinterpret_cast<uintptr_t>(s->from) / page * page;
-    const uintptr_t end = reinterpret_cast<uintptr_t>(s->from) + s->units * unit_in_file(s->cols);
+    const size_t unit = unit_in_file(&s->unpacked);
+    const uintptr_t page = 4096, at = reinterpret_cast<uintptr_t>(s->from) + s->first * unit, first = at / page * page;
+    const uintptr_t end = at + s->units * unit;
     madvise(reinterpret_cast<void *>(first), end - first, MADV_POPULATE_READ);
 #endif
-    if (s->cols)
-        bf12_to_bf16(reinterpret_cast<uint16_t *>(s->to), s->from, 0, static_cast<int>(s->units), s->cols);
+    if (!s->unpacked.cols)
+        memcpy(s->to, s->from + s->first, s->units);
+    else if (s->unpacked.type == DTYPE_BF12)
+        bf12_to_bf16(reinterpret_cast<uint16_t *>(s->to), s->from, static_cast<int>(s->first),
+                     static_cast<int>(s->first + s->units), s->unpacked.cols);
     else
-        memcpy(s->to, s->from, s->units);
+        unpack_rows(s);
     return NULL;
 }
 
-// Fills a buffer with `units` of a piece by several threads. Starting them costs far less than they save, once in a buffer.
-static void fill(void *to, const uint8_t *from, size_t units, int cols, int n_threads)
+// Fills a buffer with `units` of a piece, from unit `first` on, by several threads. Starting them costs far less than they
+// save, once in a buffer.
+static void fill(void *to, const struct piece *p, size_t first, size_t units, int n_threads)
 {
     struct slice slices[MAX_THREADS];
     pthread_t threads[MAX_THREADS];
     bool started[MAX_THREADS] = {};
-    const size_t least = ((1 << 20) + unit_in_block(cols) - 1) / unit_in_block(cols);
+    const size_t unit = unit_in_block(&p->unpacked), least = ((1 << 20) + unit - 1) / unit;
     const size_t share = round_up((units + n_threads - 1) / n_threads, least);
     int n = 0;
     for (size_t at = 0; at < units; at += share, n++)
-        slices[n] = {static_cast<uint8_t *>(to) + at * unit_in_block(cols), from + at * unit_in_file(cols),
-                     share < units - at ? share : units - at, cols};
+        slices[n] = {static_cast<uint8_t *>(to) + at * unit, p->from, first + at, share < units - at ? share : units - at,
+                     p->unpacked};
     for (int i = 1; i < n; i++)
         started[i] = pthread_create(&threads[i], NULL, fill_slice, &slices[i]) == 0;
     for (int i = 0; i < n; i++)
@@ -310,12 +352,12 @@ static yalm_status copy_pieces(struct upload *u, const struct layout *l, const y
     int next = 0;
     for (int i = 0; i < l->n; i++) {
         const struct piece *p = &l->pieces[i];
-        const size_t unit = unit_in_block(p->cols), n_units = p->bytes / unit, most = u->buffer_bytes / unit;
+        const size_t unit = unit_in_block(&p->unpacked), n_units = p->bytes / unit, most = u->buffer_bytes / unit;
         for (size_t at = 0, units; at < n_units; at += units, next = (next + 1) % N_BUFFERS) {
             units = n_units - at < most ? n_units - at : most;
             const size_t bytes = units * unit;
             TRY_CUDA(cudaEventSynchronize(u->drained[next])); // at once for one that was never recorded
-            fill(u->buffers[next], p->from + at * unit_in_file(p->cols), units, p->cols, u->n_threads);
+            fill(u->buffers[next], p, at, units, u->n_threads);
             TRY_CUDA(cudaMemcpyAsync(l->base + p->at + at * unit, u->buffers[next], bytes, cudaMemcpyHostToDevice, u->stream));
             TRY_CUDA(cudaEventRecord(u->drained[next], u->stream));
             done += bytes;

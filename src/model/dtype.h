@@ -14,6 +14,12 @@ enum dtype {
     DTYPE_Q4N, // q4n, q5, q6: integers of six bits, model/quant_values.h
     DTYPE_Q5,
     DTYPE_Q6,
+    DTYPE_Q5U, // five bits in equal steps, as q4's four
+    DTYPE_Q4K, // q4k, q5k, q6k: GGUF's K-quants, value by value; q4a, q5a: groups with a minimum (docs/format.md)
+    DTYPE_Q5K,
+    DTYPE_Q6K,
+    DTYPE_Q4A,
+    DTYPE_Q5A,
     DTYPE_BF12, // bfloat16 without loss, in 12 bits: model/bf12.h
     DTYPE_U8,
     DTYPE_U32,
@@ -23,35 +29,64 @@ enum dtype {
 // The types that a weight matrix can have come first, and of these the ones that are arrays of floating-point numbers.
 enum { DTYPE_FLOATS = DTYPE_FP8_E5M2 + 1, DTYPE_WEIGHTS = DTYPE_BF12 + 1 };
 
-// The quantised types: each group of QUANT_GROUP columns in a row has one scale, and with six bits each row another. All rows'
-// quants come first, then all groups' scales, then all rows' (docs/format.md, "Quantised matrices").
-enum { QUANT_GROUP = 32 };
+// The quantised types: each group of QUANT_GROUP columns in a row has a scale of its own, and what more its type has. All rows'
+// quants come first, then all groups' scales, then all rows' (docs/format.md, "Quantised matrices"). A row's scales are counted
+// in eights of groups: those of q4k, q5k and q6k stand together, with scales in common, so their rows are whole eights.
+enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT_GROUP };
 
 // ROW(Q8, q8, …) for each quantised type: tables of functions are made with it.
 #define QUANT_TYPES(ROW, ...)                                                                                                  \
+    DEVICE_QUANT_TYPES(ROW, __VA_ARGS__)                                                                                       \
+    ROW(Q5U, q5u, __VA_ARGS__)                                                                                                 \
+    ROW(Q4K, q4k, __VA_ARGS__)                                                                                                 \
+    ROW(Q5K, q5k, __VA_ARGS__)                                                                                                 \
+    ROW(Q6K, q6k, __VA_ARGS__)                                                                                                 \
+    ROW(Q4A, q4a, __VA_ARGS__)                                                                                                 \
+    ROW(Q5A, q5a, __VA_ARGS__)
+// Those that the CUDA half multiplies.
+#define DEVICE_QUANT_TYPES(ROW, ...)                                                                                           \
     ROW(Q8, q8, __VA_ARGS__)                                                                                                   \
     ROW(Q4, q4, __VA_ARGS__)                                                                                                   \
     ROW(Q4N, q4n, __VA_ARGS__)                                                                                                 \
     ROW(Q5, q5, __VA_ARGS__)                                                                                                   \
     ROW(Q6, q6, __VA_ARGS__)
 
-static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "fp8",  "fp8_e5m2", "q8", "q4",
-                                                     "q4n",  "q5",   "q6",   "bf12", "u8",       "u32"};
+static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "fp8", "fp8_e5m2", "q8",  "q4",
+                                                     "q4n",  "q5",   "q6",   "q5u", "q4k",      "q5k", "q6k",
+                                                     "q4a",  "q5a",  "bf12", "u8",  "u32"};
 
-// Bytes of an element; of the quantised types and bf12, 0.
-static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0, 1, 4};
+// Bytes of an element; of the quantised types and bf12, 0. (These tables are in order: C++ reads them too.)
+static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4};
 
-// Bytes of a group's quants; 0 for types that are not quantised. (In order: C++ reads this too.)
-static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {
-    0, 0, 0, 0, 0, QUANT_GROUP, QUANT_GROUP / 2, QUANT_GROUP / 2, QUANT_GROUP / 8 * 5, QUANT_GROUP / 8 * 6, 0, 0, 0};
+// Bytes of a group's quants; 0 for types that are not quantised.
+static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0, 0, 0, 0, 0, 32, 16, 16, 20, 24, 20, 16, 20, 24, 16, 20, 0, 0, 0};
 
-// Bytes of a group's scale: fp16, or an integer with sign.
-static const uint64_t dtype_group_scale[DTYPE_COUNT] = {0, 0, 0, 0, 0, 2, 2, 1, 1, 1, 0, 0, 0};
+// Bytes that eight groups have as scales.
+static const uint64_t dtype_eight_scales[DTYPE_COUNT] = {0, 0, 0, 0, 0, 16, 16, 8, 8, 8, 16, 16, 16, 18, 32, 32, 0, 0, 0};
 
 // Bytes of a row's scale, a float: after all rows' elements, and groups' scales, follow all rows' scales, which need not be
 // aligned.
-static const uint64_t dtype_row_scale[DTYPE_COUNT] = {
-    0, 0, 0, sizeof(float), 0, 0, 0, sizeof(float), sizeof(float), sizeof(float), 0, 0, 0};
+static const uint64_t dtype_row_scale[DTYPE_COUNT] = {0, 0, 0, 4, 0, 0, 0, 4, 4, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+
+// The type whose integers this one has: theirs differ in scales alone.
+static const enum dtype dtype_quants[DTYPE_COUNT] = {
+    DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_Q8,  DTYPE_Q4,   DTYPE_Q4N, DTYPE_Q5, DTYPE_Q6,
+    DTYPE_Q5K,  DTYPE_Q4,   DTYPE_Q5K,  DTYPE_Q6,  DTYPE_Q4,       DTYPE_Q5K, DTYPE_BF12, DTYPE_U8,  DTYPE_U32};
+
+// Whether eight groups' scales stand together: columns are a multiple of QUANT_EIGHT_COLS.
+static inline int dtype_in_eights(enum dtype type)
+{
+    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K;
+}
+// Whether a group has a number that is added to all its values; and whether it has a scale for either half.
+static inline int dtype_is_affine(enum dtype type)
+{
+    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q4A || type == DTYPE_Q5A;
+}
+static inline int dtype_has_halves(enum dtype type)
+{
+    return type == DTYPE_Q6K;
+}
 
 // Bytes of a group in the first plane: all of q8's bits, the low four of the others. A row has the first planes of all its
 // groups, then the second.
@@ -79,12 +114,19 @@ static inline size_t bf12_row_bytes(int cols)
     return bf12_header_bytes(cols) + ((size_t)cols + BF12_BLOCK - 1) / BF12_BLOCK * BF12_BLOCK_BYTES;
 }
 
+// Bytes of the scales of so many groups.
+static inline size_t quant_scale_bytes(enum dtype type, size_t groups)
+{
+    return groups * (size_t)dtype_eight_scales[type] / QUANT_EIGHT;
+}
+
 // Bytes that a matrix of this type has for each row, scales included.
 static inline size_t dtype_row_bytes(enum dtype type, int cols)
 {
     const size_t group = dtype_group_bytes[type];
     if (type == DTYPE_BF12)
         return bf12_row_bytes(cols);
-    return (group ? quant_groups(cols) * (group + dtype_group_scale[type]) : (size_t)cols * dtype_sizes[type]) +
+    return (group ? quant_groups(cols) * group + quant_scale_bytes(type, quant_groups(cols))
+                  : (size_t)cols * dtype_sizes[type]) +
            dtype_row_scale[type];
 }

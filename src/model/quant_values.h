@@ -1,4 +1,5 @@
-// q4n, q5 and q6: integers of six bits, -32 … 31, and how the file encodes them (docs/format.md, "Quantised matrices").
+// Integers of six bits, -32 … 31, among them five bits of q5u, q5k and q5a, and how the file encodes them (docs/format.md,
+// "Quantised matrices").
 #pragma once
 #include "model/dtype.h"
 
@@ -14,20 +15,31 @@ QUANT_TABLE q4n_values[16] = {-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10
 QUANT_TABLE q5_values[32] = {-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
                              0,   1,   2,   3,   4,   5,   6,   8,   10,  12, 14, 16, 19, 22, 25, 29};
 
-// Whether the type is one of these.
+// Whether the type has such integers, with a second plane or values that are looked up.
 static inline int dtype_is_six_bit(enum dtype type)
 {
-    return type == DTYPE_Q4N || type == DTYPE_Q5 || type == DTYPE_Q6;
+    const enum dtype quants = dtype_quants[type];
+    return quants == DTYPE_Q4N || quants == DTYPE_Q5 || quants == DTYPE_Q6 || quants == DTYPE_Q5K;
+}
+
+// What is added to an affine type's integers, which have a sign in the file, before they are multiplied by a scale: then they
+// begin with 0.
+static inline int dtype_centre(enum dtype type)
+{
+    return dtype_is_affine(type) ? dtype_quants[type] == DTYPE_Q4 ? 8 : 16 : 0;
 }
 
 // Column c of 32 of a group, whose first plane is at `low` and whose second one is at `high`.
 static inline int six_bit_value(enum dtype type, const uint8_t *low, const uint8_t *high, int c)
 {
     const int nibble = low[c / 2] >> (c % 2 * 4) & 15, eight = c / 8, pair = c % 8 / 2, odd = c % 2;
+    type = dtype_quants[type];
     if (type == DTYPE_Q4N)
         return q4n_values[nibble];
-    if (type == DTYPE_Q5)
-        return q5_values[nibble | (high[pair] >> (2 * eight + odd) & 1) << 4];
+    if (type == DTYPE_Q5 || type == DTYPE_Q5K) {
+        const int bits = nibble | (high[pair] >> (2 * eight + odd) & 1) << 4;
+        return type == DTYPE_Q5 ? q5_values[bits] : bits - (bits & 16) * 2;
+    }
     const int bits = nibble | (high[4 * odd + pair] >> (2 * eight) & 3) << 4;
     return bits - (bits & 32) * 2;
 }

@@ -26,14 +26,33 @@ static int greatest_divisor(int a, int b)
     return b == 0 ? a : greatest_divisor(b, a % b);
 }
 
+// Columns that stay together in a matrix of this type.
+static int cols_unit(enum dtype type)
+{
+    return dtype_in_eights(type) ? QUANT_EIGHT_COLS : dtype_group_bytes[type] ? QUANT_GROUP : 1;
+}
+
 // KV heads that stay together, so that their columns of o begin with a group.
 static int heads_unit(const struct model_config *c, const struct model_weights *w)
 {
-    bool quantised = false;
+    int unit = 1;
     for (int l = 0; l < c->n_layers; l++)
-        quantised |= dtype_group_bytes[w->layers[l].o.dtype] > 0;
-    const int cols = c->n_heads / c->n_kv_heads * c->head_dim;
-    return quantised ? QUANT_GROUP / greatest_divisor(cols, QUANT_GROUP) : 1;
+        unit = cols_unit(w->layers[l].o.dtype) > unit ? cols_unit(w->layers[l].o.dtype) : unit;
+    return unit / greatest_divisor(c->n_heads / c->n_kv_heads * c->head_dim, unit);
+}
+
+// Components between gate and up, and down, that stay together.
+static int ffn_unit(const struct model_config *c, const struct model_weights *w)
+{
+    int unit = QUANT_GROUP;
+    for (int l = 0; l < c->n_layers; l++) {
+        const struct layer_weights *layer = &w->layers[l];
+        const int n_experts = layer->router.data ? c->n_experts : 1;
+        for (int e = 0; e < n_experts; e++)
+            unit = cols_unit(layer->experts[e].down.dtype) > unit ? QUANT_EIGHT_COLS : unit;
+        unit = layer->shared.gate.data && cols_unit(layer->shared.down.dtype) > unit ? QUANT_EIGHT_COLS : unit;
+    }
+    return unit;
 }
 
 static int units_of(int n, int unit)
@@ -43,10 +62,11 @@ static int units_of(int n, int unit)
 
 int share_most_ranks(const struct model_config *c, const struct model_weights *w)
 {
+    const int unit = ffn_unit(c, w);
     int most = units_of(c->n_kv_heads, heads_unit(c, w));
     for (int l = 0; l < c->n_layers; l++) {
-        const int ffn = units_of(w->layers[l].experts[0].gate.rows, QUANT_GROUP);
-        const int shared = w->layers[l].shared.gate.data ? units_of(c->shared_ffn_dim, QUANT_GROUP) : ffn;
+        const int ffn = units_of(w->layers[l].experts[0].gate.rows, unit);
+        const int shared = w->layers[l].shared.gate.data ? units_of(c->shared_ffn_dim, unit) : ffn;
         most = ffn < most ? ffn : most;
         most = shared < most ? shared : most;
     }
@@ -80,7 +100,7 @@ static struct row row_of(enum dtype type, int cols)
     if (type == DTYPE_BF12)
         return (struct row){bf12_row_bytes(cols), 0, 0};
     if (group)
-        return (struct row){quant_groups(cols) * group, quant_groups(cols) * dtype_group_scale[type], dtype_row_scale[type]};
+        return (struct row){quant_groups(cols) * group, quant_scale_bytes(type, quant_groups(cols)), dtype_row_scale[type]};
     return (struct row){(size_t)cols * dtype_sizes[type], 0, dtype_row_scale[type]};
 }
 
@@ -180,7 +200,7 @@ static const float *copy_floats(struct copier *c, const float *from, struct shar
 struct divider {
     struct copier copier;
     const struct model_config *config; // the whole's
-    int rank, n_ranks;
+    int rank, n_ranks, ffn_unit;
     struct share_span heads; // KV heads
 };
 
@@ -222,7 +242,7 @@ static void cut_units(struct divider *c, struct expert_weights *part, const stru
 {
     if (!w->gate.data)
         return;
-    const struct share_span units = cut(w->gate.rows, QUANT_GROUP, c->rank, c->n_ranks);
+    const struct share_span units = cut(w->gate.rows, c->ffn_unit, c->rank, c->n_ranks);
     part->gate = copy_rows(&c->copier, &w->gate, units);
     part->up = copy_rows(&c->copier, &w->up, units);
     part->down = copy_cols(&c->copier, &w->down, units);
@@ -268,7 +288,7 @@ static void cut_config(struct model_config *part, const struct divider *c)
     part->n_heads = part->n_kv_heads * group;
     int *const widths[] = {&part->ffn_dim, &part->expert_ffn_dim, &part->shared_ffn_dim};
     for (int i = 0; i < 3; i++) {
-        const struct share_span units = cut(*widths[i], QUANT_GROUP, c->rank, c->n_ranks);
+        const struct share_span units = cut(*widths[i], c->ffn_unit, c->rank, c->n_ranks);
         *widths[i] = units.last - units.first;
     }
     const struct share_span rows = share_of_rows(whole->vocab_size, c->rank, c->n_ranks);
@@ -295,7 +315,7 @@ yalm_status share_open(struct model_share *share, const struct model_config *con
                        const struct container *container, int rank, int n_ranks, yalm_error *error)
 {
     *share = (struct model_share){0};
-    struct divider c = {.config = config, .rank = rank, .n_ranks = n_ranks};
+    struct divider c = {.config = config, .rank = rank, .n_ranks = n_ranks, .ffn_unit = ffn_unit(config, weights)};
     c.heads = cut(config->n_kv_heads, heads_unit(config, weights), rank, n_ranks);
     if (!open_layers(&share->weights, config)) {
         share_close(share);

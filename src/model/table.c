@@ -101,9 +101,9 @@ static bool tensor_bytes(const struct tensor *t, uint64_t *bytes)
     if (dtype_group_bytes[t->dtype]) {
         const uint64_t cols = (uint64_t)t->shape[--rank];
         const uint64_t groups = cols / QUANT_GROUP + (cols % QUANT_GROUP != 0);
-        if (!mul_checked(groups, dtype_group_bytes[t->dtype] + dtype_group_scale[t->dtype], bytes))
+        if (!mul_checked(groups, dtype_group_bytes[t->dtype], bytes))
             return false;
-        *bytes += dtype_row_scale[t->dtype]; // groups are below 2^48
+        *bytes += quant_scale_bytes(t->dtype, groups) + dtype_row_scale[t->dtype]; // groups are below 2^48
     } else if (t->dtype == DTYPE_BF12) {
         *bytes = bf12_row_bytes((int)t->shape[--rank]); // at most BF12_MOST_COLS
     } else if (dtype_row_scale[t->dtype]) {
@@ -132,6 +132,9 @@ static yalm_status read_place(struct table_entry *e, uint64_t end)
     if ((dtype_group_bytes[t->dtype] || dtype_row_scale[t->dtype] || t->dtype == DTYPE_BF12) && t->rank != 2)
         return error_set(e->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype %s: found %d dimensions, expected 2", e->object.path,
                          t->name, dtype_names[t->dtype], t->rank);
+    if (dtype_in_eights(t->dtype) && t->shape[1] % QUANT_EIGHT_COLS != 0)
+        return error_set(e->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype %s: found %lld columns, expected a multiple of %d",
+                         e->object.path, t->name, dtype_names[t->dtype], (long long)t->shape[1], QUANT_EIGHT_COLS);
     if (t->dtype == DTYPE_BF12 && t->shape[1] > BF12_MOST_COLS)
         return error_set(e->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype bf12: found %lld columns, expected at most %d",
                          e->object.path, t->name, (long long)t->shape[1], BF12_MOST_COLS);

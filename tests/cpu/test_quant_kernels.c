@@ -2,6 +2,7 @@
 // before they were quantised, within the bound that half a step of each value gives.
 #include "cpu/plan.h"
 #include "kernels_testing.h"
+#include "model/quant.h"
 #include "model/quant_values.h"
 
 static const int widths[] = {1, 31, 32, 33, 64, 96, 128, 200, 256, 352, 512, 544, 1000, 1057};
@@ -28,23 +29,37 @@ struct problem {
     void *quantised, *scratch;
 };
 
-static bool is_six_bit(enum dtype type)
+static bool has_row_scale(enum dtype type)
 {
     return type == DTYPE_Q4N || type == DTYPE_Q5 || type == DTYPE_Q6;
 }
+// Eight groups' scales stand together.
+static bool in_eights(enum dtype type)
+{
+    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K;
+}
+static bool has_pairs(enum dtype type) // of a scale and a minimum
+{
+    return type == DTYPE_Q4A || type == DTYPE_Q5A;
+}
 
-// Bytes of a group: in a row's first plane, in its second, and of its scale.
+// Bytes of a group: in a row's first plane, and in its second; and of eight groups' scales.
 static size_t low_bytes(enum dtype type)
 {
     return type == DTYPE_Q8 ? 32 : 16;
 }
 static size_t high_bytes(enum dtype type)
 {
-    return type == DTYPE_Q5 ? 4 : type == DTYPE_Q6 ? 8 : 0;
+    const bool five = type == DTYPE_Q5 || type == DTYPE_Q5U || type == DTYPE_Q5K || type == DTYPE_Q5A;
+    return five ? 4 : type == DTYPE_Q6 || type == DTYPE_Q6K ? 8 : 0;
 }
 static size_t scale_bytes(enum dtype type)
 {
-    return is_six_bit(type) ? 1 : 2;
+    return has_row_scale(type) ? 8 : type == DTYPE_Q6K ? 18 : has_pairs(type) ? 32 : 16;
+}
+static size_t all_scales(const struct problem *p) // bytes
+{
+    return (size_t)p->rows * (size_t)p->groups * scale_bytes(p->type) / 8;
 }
 static size_t all_quants(const struct problem *p) // bytes
 {
@@ -61,11 +76,17 @@ static int quant_at(const struct problem *p, int row, int col)
     case DTYPE_Q8:
         return (int8_t)quants[c];
     case DTYPE_Q4:
+    case DTYPE_Q4K:
+    case DTYPE_Q4A:
         return nibble < 8 ? nibble : nibble - 16;
     case DTYPE_Q4N:
         return q4n_values[nibble];
     case DTYPE_Q5:
         return q5_values[nibble + (more[c % 8 / 2] >> (c / 8 * 2 + c % 2) & 1) * 16];
+    case DTYPE_Q5U:
+    case DTYPE_Q5K:
+    case DTYPE_Q5A:
+        return nibble - (more[c % 8 / 2] >> (c / 8 * 2 + c % 2) & 1) * 16;
     default: {
         const int two = more[c % 2 * 4 + c % 8 / 2] >> c / 8 * 2 & 3;
         return two < 2 ? two * 16 + nibble : two * 16 + nibble - 64;
@@ -73,33 +94,67 @@ static int quant_at(const struct problem *p, int row, int col)
     }
 }
 
-// Without the row's, which is not the kernels'.
-static double scale_at(const struct problem *p, int row, int group)
+static double half_at(const uint8_t *at)
 {
-    const size_t i = (size_t)row * (size_t)p->groups + (size_t)group;
-    const uint8_t *scales = p->w + all_quants(p);
-    if (is_six_bit(p->type))
-        return (int8_t)scales[i];
     uint16_t half;
-    memcpy(&half, scales + 2 * i, sizeof half);
+    memcpy(&half, at, sizeof half);
     return fp16_value(half);
+}
+
+// A weight, without its row's scale, which is not the kernels', as the terms of a sum. Minima are rounded as what they come to
+// with the scale times `centre`, by which quants with a sign are less than those of the format's formula.
+struct terms {
+    double scaled, minimum, centre;
+};
+static struct terms terms_at(const struct problem *p, int row, int col)
+{
+    const int quant = quant_at(p, row, col), centre = high_bytes(p->type) ? 16 : 8, unsigned_quant = quant + centre;
+    const size_t i = (size_t)row * (size_t)p->groups + (size_t)col / 32;
+    const uint8_t *scales = p->w + all_quants(p), *eight = scales + i / 8 * scale_bytes(p->type);
+    if (has_row_scale(p->type))
+        return (struct terms){quant * (int8_t)scales[i], 0, 0};
+    if (has_pairs(p->type))
+        return (struct terms){unsigned_quant * half_at(scales + 4 * i), half_at(scales + 4 * i + 2),
+                              centre * half_at(scales + 4 * i)};
+    if (p->type == DTYPE_Q6K)
+        return (struct terms){quant * ((int8_t)eight[2 + col % 32 / 16 * 8 + (int)(i % 8)] * half_at(eight)), 0, 0};
+    if (in_eights(p->type)) {
+        const int byte = eight[4 + i % 8], nibble = i % 2 ? eight[12 + i % 8 / 2] >> 4 : eight[12 + i % 8 / 2] & 15;
+        return (struct terms){unsigned_quant * (byte % 64 * half_at(eight)), -(byte / 64 + 4 * nibble) * half_at(eight + 2),
+                              centre * (byte % 64 * half_at(eight))};
+    }
+    return (struct terms){quant * half_at(scales + 2 * i), 0, 0};
+}
+static double weight_at(const struct problem *p, int row, int col)
+{
+    const struct terms terms = terms_at(p, row, col);
+    return terms.scaled + terms.minimum;
+}
+
+// Of either sign, subnormal ones among them.
+static void random_half(struct fixture *f, uint8_t *at, size_t i)
+{
+    const uint16_t half =
+        (uint16_t)((i % 7 == 0 ? below(f, 0x0400) : 0x1c00 + below(f, 0x1000)) | (uniform(f) < 0 ? 0x8000 : 0));
+    memcpy(at, &half, sizeof half);
 }
 
 static struct problem make_problem(struct fixture *f, const struct form *form, enum dtype type, int rows, int cols, int n)
 {
+    cols = in_eights(type) ? (cols + 255) / 256 * 256 : cols;
     struct problem p = {.type = type, .form = form, .rows = rows, .cols = cols, .groups = (cols + 31) / 32, .n = n};
     p.quant = form->int8 ? f->kernels->quant8 : f->kernels->quant;
     p.ldx = cols + n % 3;
     p.ldy = rows + n % 2;
     const size_t n_groups = (size_t)rows * (size_t)p.groups, bytes = all_quants(&p);
-    p.w = guarded(f, bytes + n_groups * scale_bytes(type));
-    for (size_t i = 0; i < bytes + n_groups * scale_bytes(type); i++)
+    p.w = guarded(f, bytes + all_scales(&p));
+    for (size_t i = 0; i < bytes + all_scales(&p); i++)
         p.w[i] = (uint8_t)below(f, 256); // past the last column too: what stands there must not count
-    for (size_t i = 0; i < n_groups && !is_six_bit(type); i++) {
-        // Of either sign, subnormal ones among them.
-        const uint16_t half =
-            (uint16_t)((i % 7 == 0 ? below(f, 0x0400) : 0x1c00 + below(f, 0x1000)) | (uniform(f) < 0 ? 0x8000 : 0));
-        memcpy(p.w + bytes + 2 * i, &half, 2);
+    const size_t apart = has_pairs(type) ? 4 : in_eights(type) ? scale_bytes(type) : 2;
+    for (size_t i = 0; i < n_groups / (in_eights(type) ? 8 : 1) && !has_row_scale(type); i++) {
+        random_half(f, p.w + bytes + apart * i, i);
+        if (has_pairs(type) || type == DTYPE_Q4K || type == DTYPE_Q5K)
+            random_half(f, p.w + bytes + apart * i + 2, i + 3);
     }
     p.x = random_floats(f, (size_t)((n - 1) * p.ldx + cols), 1.0);
     for (int t = 0; t < n; t++) // groups of very different sizes, and some that are all zero
@@ -162,20 +217,24 @@ static void quantised_values(const struct problem *p, int t, double *values, dou
 static void check(const struct problem *p)
 {
     const size_t cols = (size_t)p->cols;
-    double *values = malloc((2 + (size_t)p->rows) * sizeof *values * cols), *steps = values + cols, *weights = steps + cols;
+    double *values = malloc(2 * (1 + (size_t)p->rows) * sizeof *values * cols), *steps = values + cols;
+    double *weights = steps + cols, *sizes = weights + (size_t)p->rows * cols;
     for (int r = 0; r < p->rows; r++) // once, not for each token
-        for (int c = 0; c < p->cols; c++)
-            weights[(size_t)r * cols + (size_t)c] = quant_at(p, r, c) * scale_at(p, r, c / 32);
+        for (int c = 0; c < p->cols; c++) {
+            const struct terms terms = terms_at(p, r, c);
+            weights[(size_t)r * cols + (size_t)c] = terms.scaled + terms.minimum;
+            sizes[(size_t)r * cols + (size_t)c] = fabs(terms.scaled) + fabs(terms.minimum) + fabs(terms.centre);
+        }
     for (int t = 0; t < p->n; t++) {
         quantised_values(p, t, values, steps);
         for (int r = 0; r < p->rows; r++) {
-            const double *row = weights + (size_t)r * cols;
+            const double *row = weights + (size_t)r * cols, *row_sizes = sizes + (size_t)r * cols;
             double same = 0, before = 0, magnitude = 0, bound = 0;
             for (int c = 0; c < p->cols; c++) {
                 const double w = row[c], x = (double)p->x[t * p->ldx + c];
                 same += w * values[c];
                 before += w * x;
-                magnitude += fabs(w) * fmax(fabs(x), fabs(values[c]));
+                magnitude += row_sizes[c] * fmax(fabs(x), fabs(values[c]));
                 bound += 0.501 * fabs(w) * steps[c];
             }
             const double found = p->y[t * p->ldy + r], rounding = sum_error(p->cols) * magnitude;
@@ -189,7 +248,8 @@ static void check(const struct problem *p)
             assert_true(isnan(p->y[t * p->ldy + i])); // the poison between the rows
 }
 
-static const enum dtype types[] = {DTYPE_Q8, DTYPE_Q4, DTYPE_Q4N, DTYPE_Q5, DTYPE_Q6};
+static const enum dtype types[] = {DTYPE_Q8,  DTYPE_Q4,  DTYPE_Q4N, DTYPE_Q5,  DTYPE_Q6, DTYPE_Q5U,
+                                   DTYPE_Q4K, DTYPE_Q5K, DTYPE_Q6K, DTYPE_Q4A, DTYPE_Q5A};
 
 enum { TYPES = sizeof types / sizeof *types, KINDS = 2 * TYPES }; // every form with every type
 static struct problem make_kind(struct fixture *f, int kind, int rows, int cols, int n)
@@ -234,9 +294,9 @@ static void test_blocks(void **state)
     struct fixture *f = fixture_of(state);
     static const int sizes[][3] = {{150, 40, 9},   {275, 32, 50},  {33, 70, 1000}, {9, 300, 401},
                                    {135, 600, 35}, {75, 1100, 64}, {21, 2100, 12}};
-    for (int i = 0; i < 14; i++) {
+    for (int i = 0; i < 2 * TYPES; i++) {
         const int *size = sizes[i % 7];
-        const struct problem p = make_kind(f, i / 7 * TYPES + i % TYPES, size[0], size[1], size[2]);
+        const struct problem p = make_kind(f, i, size[0], size[1], size[2]);
         quantise(&p, 128);
         multiply(&p, 0, p.rows);
         check(&p);
@@ -250,8 +310,9 @@ static void smallest(const struct problem *p)
     const size_t groups = (size_t)p->groups, low = groups * low_bytes(p->type), high = groups * high_bytes(p->type);
     for (size_t r = 0; r < (size_t)p->rows; r++) {
         uint8_t *row = p->w + r * (low + high);
-        memset(row, p->type == DTYPE_Q8 ? 0x80 : p->type == DTYPE_Q4 ? 0x88 : 0, low);
-        memset(row + low, p->type == DTYPE_Q5 ? 0 : 0xaa, high);
+        const bool nibbles = p->type == DTYPE_Q4 || p->type == DTYPE_Q4K || p->type == DTYPE_Q4A;
+        memset(row, p->type == DTYPE_Q8 ? 0x80 : nibbles ? 0x88 : 0, low);
+        memset(row + low, p->type == DTYPE_Q5 ? 0 : high_bytes(p->type) == 4 ? 0xff : 0xaa, high);
     }
 }
 
@@ -350,7 +411,7 @@ static void test_rows_to_fp32(void **state)
             for (int r = 0; r < p.rows; r++) {
                 quant_row_to_fp32(y, p.type, p.w, p.rows, p.cols, r);
                 for (int c = 0; c < p.cols; c++)
-                    assert_true(y[c] == (float)(quant_at(&p, r, c) * scale_at(&p, r, c / 32)));
+                    assert_true(y[c] == (float)weight_at(&p, r, c));
             }
             release(f);
         }

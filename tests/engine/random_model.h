@@ -80,6 +80,40 @@ static struct matrix random_six_bit(struct random_model *m, enum dtype dtype, in
     return (struct matrix){data, dtype, rows, cols};
 }
 
+static uint16_t random_half(struct random_model *m, double typical)
+{
+    int exponent;
+    const double fraction = frexp(typical * (1 + 0.03 * random_normal(m)), &exponent);
+    return exponent < -13 ? 1 : (uint16_t)((exponent + 14) << 10 | ((int)(fraction * 2048) & 1023));
+}
+
+// GGUF's numbers: any bits as quants; scales about the same, and minima that send values to both sides of 0.
+static struct matrix random_of_gguf(struct random_model *m, enum dtype dtype, int rows, int cols)
+{
+    const bool four = dtype == DTYPE_Q4K || dtype == DTYPE_Q4A, six = dtype == DTYPE_Q6K;
+    const bool alone = dtype == DTYPE_Q5U, pairs = dtype == DTYPE_Q4A || dtype == DTYPE_Q5A;
+    const size_t groups = (size_t)rows * ((cols + 31) / 32), bytes = groups * (four ? 16 : six ? 24 : 20);
+    const size_t apart = alone ? 2 : pairs ? 4 : six ? 18 : 16, n = alone || pairs ? groups : groups / 8;
+    const double most = four ? 8 : six ? 32 : 16, scale = 1.2 / sqrt(cols) / (most / 1.7); // as of q4
+    if (apart > 4 && cols % 256 != 0)
+        abort();
+    uint8_t *data = random_block(m, bytes + n * apart);
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)lrint(64 * random_normal(m));
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *at = data + bytes + i * apart;
+        for (size_t j = 2; j < apart; j++) // of q4k and q5k scales of about 16, then the upper bits of minima of about 21
+            at[j] = !six && j >= 12 ? (uint8_t)(0x55 ^ (i & 1))
+                                    : (uint8_t)lrint((six && (i + j) % 5 == 0 ? -80 : 80) + 5 * random_normal(m));
+        const uint16_t d = random_half(m, alone || pairs ? scale : scale / (six ? 80 : 16));
+        const uint16_t minimum = pairs ? random_half(m, scale * most) | 0x8000 : random_half(m, scale * most / 21);
+        memcpy(at, &d, sizeof d);
+        if (!alone && !six)
+            memcpy(at + 2, &minimum, sizeof minimum);
+    }
+    return (struct matrix){data, dtype, rows, cols};
+}
+
 // fp8: exponents in the upper part of what the type has, and of E4M3 scales for the rows, of either sign, that begin at any
 // byte.
 static struct matrix random_fp8(struct random_model *m, enum dtype dtype, int rows, int cols)
@@ -109,6 +143,8 @@ static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int
         return random_quantised(m, dtype, rows, cols);
     if (dtype == DTYPE_Q4N || dtype == DTYPE_Q5 || dtype == DTYPE_Q6)
         return random_six_bit(m, dtype, rows, cols);
+    if (dtype >= DTYPE_Q5U && dtype <= DTYPE_Q5A)
+        return random_of_gguf(m, dtype, rows, cols);
     if (dtype == DTYPE_FP8 || dtype == DTYPE_FP8_E5M2)
         return random_fp8(m, dtype, rows, cols);
     const double deviation = 1.5 / sqrt(cols);

@@ -47,6 +47,37 @@ static double six_bit_at(const struct matrix *w, int row, int col)
     return value * (double)(int8_t)scales[(size_t)row * groups + group] * (double)row_scale;
 }
 
+// q5u, q4k, q5k, q6k, q4a, q5a, as docs/format.md says.
+static bool is_of_gguf(enum dtype type)
+{
+    return type >= DTYPE_Q5U && type <= DTYPE_Q5A;
+}
+static double of_gguf_at(const struct matrix *w, int row, int col)
+{
+    const bool four = w->dtype == DTYPE_Q4K || w->dtype == DTYPE_Q4A, six = w->dtype == DTYPE_Q6K;
+    const size_t groups = (size_t)(w->cols + 31) / 32, high = four ? 0 : six ? 8 : 4, group = (size_t)col / 32;
+    const uint8_t *data = w->data, *low = data + (size_t)row * groups * (16 + high), *more = low + groups * 16;
+    const uint8_t *scales = data + (size_t)w->rows * groups * (16 + high);
+    const int c = col % 32, nibble = low[group * 16 + (size_t)c / 2] >> (c % 2 * 4) & 15;
+    const int two = six ? more[group * 8 + (size_t)(c % 2 * 4 + c % 8 / 2)] >> (c / 8 * 2) & 3 : 0;
+    const int fifth = four || six ? 0 : more[group * 4 + (size_t)(c % 8 / 2)] >> (c / 8 * 2 + c % 2) & 1;
+    const int quant = four ? nibble - nibble / 8 * 16 : six ? nibble + 16 * (two < 2 ? two : two - 4) : nibble - 16 * fifth;
+    const size_t i = (size_t)row * groups + group;
+    const size_t apart = w->dtype == DTYPE_Q5U ? 2 : w->dtype == DTYPE_Q4A || w->dtype == DTYPE_Q5A ? 4 : six ? 18 : 16;
+    const uint8_t *at = scales + (apart < 8 ? i : i / 8) * apart;
+    uint16_t halves[2];
+    memcpy(halves, at, w->dtype == DTYPE_Q5U ? 2 : 4);
+    const double d = half_to_float(halves[0]);
+    if (w->dtype == DTYPE_Q5U)
+        return quant * d;
+    if (six)
+        return quant * (int8_t)at[2 + c / 16 * 8 + (int)(i % 8)] * d;
+    if (apart == 4)
+        return (quant + (four ? 8 : 16)) * d + half_to_float(halves[1]);
+    const int byte = at[4 + i % 8], upper = at[12 + i % 8 / 2] >> (i % 2 * 4) & 15;
+    return (quant + (four ? 8 : 16)) * (byte & 63) * d - (byte >> 6 | upper << 2) * (double)half_to_float(halves[1]);
+}
+
 static double fp8_at(const struct matrix *w, int row, int col)
 {
     const uint8_t *bytes = w->data, x = bytes[(size_t)row * w->cols + col];
@@ -66,6 +97,8 @@ static double matrix_at(const struct matrix *w, int row, int col)
         return quantised_at(w, row, col);
     if (w->dtype == DTYPE_Q4N || w->dtype == DTYPE_Q5 || w->dtype == DTYPE_Q6)
         return six_bit_at(w, row, col);
+    if (is_of_gguf(w->dtype))
+        return of_gguf_at(w, row, col);
     if (w->dtype == DTYPE_FP8 || w->dtype == DTYPE_FP8_E5M2)
         return fp8_at(w, row, col);
     if (w->dtype == DTYPE_FP32)

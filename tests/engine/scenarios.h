@@ -15,6 +15,11 @@ struct scenario {
     .n_layers = 2, .hidden_dim = 48, .ffn_dim = 71, .n_heads = heads, .n_kv_heads = kv_heads, .head_dim = d, .vocab_size = 53, \
     .context_length = 128
 
+// As GGUF's K-quants need it.
+#define WIDE(heads, kv_heads, d)                                                                                               \
+    .n_layers = 2, .hidden_dim = 256, .ffn_dim = 256, .n_heads = heads, .n_kv_heads = kv_heads, .head_dim = d,                 \
+    .vocab_size = 53, .context_length = 128
+
 // The first layer has a window, and RoPE of another base than the second's.
 #define WINDOWED(window) .n_more_kinds = 1, .kinds[1].sliding_window = window, .kind_of_layer = {1, 0}
 
@@ -214,4 +219,10 @@ static const struct scenario scenarios[] = {
      128,
      false,
      0},
+    {"q5u, grouped queries", {SHAPE(6, 2, 16)}, DTYPE_Q5U, 128, false, 0},
+    {"q4a, biases", {SHAPE(4, 4, 12), .attention_bias = true, .mlp_bias = true}, DTYPE_Q4A, 128, false, 0},
+    {"q5a experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_Q5A, 128, false, 0},
+    {"q4k, grouped queries", {WIDE(8, 2, 32)}, DTYPE_Q4K, 128, false, 0},
+    {"q5k, tied", {WIDE(4, 4, 64), .tied_embeddings = true}, DTYPE_Q5K, 128, false, 0},
+    {"q6k experts", {WIDE(8, 2, 32), .n_experts = 3, .n_active_experts = 2}, DTYPE_Q6K, 128, false, 0},
 };

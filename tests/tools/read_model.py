@@ -11,13 +11,38 @@ import numpy as np
 import xxhash
 
 MAGIC = bytes.fromhex("59414c4d0d0a1a0a")
-GROUP_SIZE = {"q8": 34, "q6": 25, "q5": 21, "q4n": 17, "q4": 18}  # of 32 columns, scale included
-SIX_BITS = {"q6": 8, "q5": 4, "q4n": 0}  # bytes that a group has in a row's second plane
+# Of 32 columns, scale included; of six types an eighth of what eight groups have.
+GROUP_SIZE = {
+    "q8": 34,
+    "q6": 25,
+    "q5": 21,
+    "q4n": 17,
+    "q4": 18,
+    "q6k": 26.25,
+    "q5k": 22,
+    "q5u": 22,
+    "q4k": 18,
+    "q5a": 24,
+    "q4a": 20,
+}
+PLANES = {
+    "q6": 8,
+    "q5": 4,
+    "q4n": 0,
+    "q6k": 8,
+    "q5k": 4,
+    "q5u": 4,
+    "q4k": 0,
+    "q5a": 4,
+    "q4a": 0,
+}  # second planes' bytes, of a group
+SIX_BITS = ("q6", "q5", "q4n")
 VALUES = {  # that the bits stand for
     "q4n": np.array([-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26]),
     "q5": np.array([-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
                     0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 19, 22, 25, 29]),
-    "q6": np.append(np.arange(32), np.arange(-32, 0)),  # two's complement
+    **{dtype: np.append(np.arange(n), np.arange(-n, 0))  # two's complement
+       for dtype, n in (("q6", 32), ("q6k", 32), ("q5k", 16), ("q5u", 16), ("q5a", 16), ("q4k", 8), ("q4a", 8))},
 }  # fmt: skip
 ITEM_SIZE = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8_e5m2": 1, "u8": 1, "u32": 4}
 ROW_SCALE = {"fp8": 4, **dict.fromkeys(SIX_BITS, 4)}
@@ -125,6 +150,8 @@ def dequantise(entry, data):
     """(rows, cols) floats of a quantised tensor, and what fills its last groups."""
     (rows, columns), dtype = entry["shape"], entry["dtype"]
     groups = -(-columns // 32)
+    if dtype[2:] in ("k", "a"):
+        return of_gguf(np.frombuffer(data, np.uint8), dtype, rows, groups), np.zeros(0)
     scale_bytes = 1 if dtype in SIX_BITS else 2
     quants, scales = np.split(np.frombuffer(data, np.uint8), [(GROUP_SIZE[dtype] - scale_bytes) * rows * groups])
     if dtype in SIX_BITS:
@@ -137,21 +164,47 @@ def dequantise(entry, data):
         scales, values = scales.view("<f2").astype(np.float32), quants.view(np.int8)
         require(np.isfinite(scales).all(), "scales")
         values = np.stack([values << 4 >> 4, values >> 4], axis=-1) if dtype == "q4" else values
+        values = six_bits(quants.reshape(rows, -1), dtype, groups) if dtype == "q5u" else values
     values = (values.reshape(-1, 32) * scales.reshape(-1, 1)).reshape(rows, groups * 32)
     return values[:, :columns], values[:, columns:]
+
+
+def of_gguf(data, dtype, rows, groups):
+    """(rows, cols) floats of a type that has GGUF's numbers."""
+    quants, scales = np.split(data, [(16 + PLANES[dtype]) * rows * groups])
+    values = six_bits(quants.reshape(rows, -1), dtype, groups).astype(np.float32)
+    values = values + (0 if dtype == "q6k" else 16 if PLANES[dtype] else 8)
+    if dtype in ("q5a", "q4a"):
+        pairs = scales.view("<f2").astype(np.float32).reshape(rows, groups, 2, 1)
+        require(np.isfinite(pairs).all(), "scales")
+        scale, minimum = pairs[:, :, 0], pairs[:, :, 1]
+    else:
+        require(groups % 8 == 0, "columns")
+        eights = scales.reshape(rows, groups // 8, -1)
+        halves = np.ascontiguousarray(eights[..., : 2 if dtype == "q6k" else 4]).view("<f2").astype(np.float32)
+        if dtype == "q6k":
+            integers = np.stack([eights[..., 2:10], eights[..., 10:18]], axis=-1).view(np.int8)
+            scale = np.repeat(integers * halves[..., None], 16, axis=-1).reshape(rows, groups, 32)
+            minimum = np.float32(0)
+        else:
+            upper = np.stack([eights[..., 12:] & 15, eights[..., 12:] >> 4], axis=-1).reshape(rows, -1, 8)
+            scale = ((eights[..., 4:12] & 63) * halves[..., :1]).reshape(rows, groups, 1)
+            minimum = -((eights[..., 4:12] >> 6 | upper << 2) * halves[..., 1:]).reshape(rows, groups, 1)
+        require(np.isfinite(halves).all(), "scales")
+    return (values * scale + minimum).reshape(rows, groups * 32)
 
 
 def six_bits(quants, dtype, groups):
     """(rows, groups * 32) integers of q4n, q5 or q6, column by column, from where the format puts its bits."""
     low, high = np.split(quants, [groups * 16], axis=1)
-    low, high = low.reshape(len(quants), groups, 16), high.reshape(len(quants), groups, SIX_BITS[dtype]).astype(int)
+    low, high = low.reshape(len(quants), groups, 16), high.reshape(len(quants), groups, PLANES[dtype]).astype(int)
     integers = np.empty((len(quants), groups, 32), int)
     for c in range(32):
         eight, pair, odd = c // 8, c % 8 // 2, c % 2
         integers[..., c] = low[..., c // 2] >> 4 * odd & 15
-        if dtype == "q5":
+        if PLANES[dtype] == 4:
             integers[..., c] |= (high[..., pair] >> (2 * eight + odd) & 1) << 4
-        elif dtype == "q6":
+        elif PLANES[dtype] == 8:
             integers[..., c] |= (high[..., 4 * odd + pair] >> 2 * eight & 3) << 4
     return VALUES[dtype][integers]
 

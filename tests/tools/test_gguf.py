@@ -182,11 +182,11 @@ def test_split_files(model, convert, refused, tmp_path):
 
 # ------------------------------------------------------------------------------------ types
 
-EXACT = {"Q8_0": "q8", "Q4_0": "q4", "Q5_0": "q8", "IQ4_NL": "q8", "MXFP4": "q8", "TQ1_0": "q4", "TQ2_0": "q4"}
+EXACT = {"Q8_0": "q8", "Q4_0": "q4", "Q5_0": "q5u", "IQ4_NL": "q8", "MXFP4": "q8", "TQ1_0": "q4", "TQ2_0": "q4",
+         "Q4_1": "q4a", "Q5_1": "q5a", "Q4_K": "q4k", "Q5_K": "q5k", "Q6_K": "q6k"}  # fmt: skip
 OTHERS = {
-    "Q4_1": "q8", "Q5_1": "q8", "Q2_K": "q4n", "Q3_K": "q4n", "Q4_K": "q8", "Q5_K": "q8", "Q6_K": "q8", "IQ4_XS": "q8",
-    "IQ3_S": "q4n",
-    "IQ3_XXS": "q4n", "IQ2_S": "q4n", "IQ2_XS": "q4n", "IQ2_XXS": "q4n", "IQ1_S": "q4n", "IQ1_M": "q4n",
+    "IQ4_XS": "q8", "Q2_K": "q4n", "Q3_K": "q4n", "IQ3_S": "q4n", "IQ3_XXS": "q4n", "IQ2_S": "q4n", "IQ2_XS": "q4n",
+    "IQ2_XXS": "q4n", "IQ1_S": "q4n", "IQ1_M": "q4n",
 }  # fmt: skip
 
 
@@ -276,7 +276,7 @@ def test_the_smallest_powers_of_two(one_matrix, convert, monkeypatch):
     assert np.abs(dequantise(entry, found)[0] - values).max() <= 2.0**-25
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_0"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_0", "Q4_1"])
 def test_permuted_rows_and_experts_without_loss(kind, model, convert, tmp_path):
     """q and k are put in order and experts taken apart as quants: nothing is rounded again."""
     directory = model("tiny-mixtral")

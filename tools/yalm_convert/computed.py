@@ -10,7 +10,7 @@ import numpy as np
 
 from .checkpoint import PIECE, TYPES, Tensor
 from .errors import ModelError
-from .packing import GROUP_BYTES, pack
+from .packing import AS_THEY_ARE, GROUP_BYTES, pack, scale_numbers
 from .source import shown
 
 
@@ -29,7 +29,8 @@ class Computed(Tensor):
         return bool(self.exact) and (dtype == self.exact or (self.exact, dtype) == ("q4", "q8"))
 
     def quants(self, first: int, n: int) -> tuple:
-        """Of n rows: (n, columns) int8, and (n, groups) fp16 scales of 32 columns each."""
+        """Of n rows: (n, columns) int8, and (n, groups) fp16 scales of 32 columns each. Of a type of GGUF's numbers: the
+        bytes of quants and of scales, as the model file has them."""
         raise NotImplementedError
 
     def floats(self, first: int, n: int) -> tuple:
@@ -49,9 +50,11 @@ class Computed(Tensor):
         scales = []
         for first, n in self._steps(self.width * 4):
             elements, scale = (self.quants if dtype in GROUP_BYTES else self.floats)(first, n)
-            if not np.isfinite(scale).all():
+            numbers = scale_numbers(scale, dtype) if dtype in AS_THEY_ARE else scale
+            if not np.isfinite(numbers).all():
                 raise ModelError(f"{self.path}: tensor {shown(self.name)} has a scale that is NaN or infinite")
-            yield (pack(elements, dtype) if dtype in GROUP_BYTES else elements.view(np.uint8)).reshape(-1)
+            packed = dtype in GROUP_BYTES and dtype not in AS_THEY_ARE
+            yield (pack(elements, dtype) if packed else elements.view(np.uint8)).reshape(-1)
             scales.append(scale.reshape(-1))
         yield np.concatenate(scales)
 

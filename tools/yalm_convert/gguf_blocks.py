@@ -1,7 +1,8 @@
 """Tensors of GGUF files. Numbers are read as they are; what comes in blocks is dequantised by the package `gguf`.
 
 Where a block's values are integers times one scale that fp16 holds, the model file's q8 or q4 has them without loss.
-The scale is taken out of the block, and the integers are the dequantised values divided by it. Everything else
+The scale is taken out of the block, and the integers are the dequantised values divided by it. Others have types of
+their own in the model file, for which their bits only move (gguf_packing.py). Everything else
 becomes q8 or q4n, unless something else is asked for. It becomes q8 where the type has 4 bits a weight and more, for
 then it has lost several times what q8 loses; q4n where it has fewer, for then it has lost more than q4n does.
 """
@@ -13,6 +14,7 @@ from .checkpoint import TYPES, Stored, Tensor, read_whole
 from .computed import Computed
 from .errors import ModelError
 from .gguf_file import Entry
+from .gguf_packing import q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0
 from .packing import GROUP
 from .source import shown
 
@@ -36,12 +38,20 @@ def _power(blocks: np.ndarray) -> np.ndarray:
 # Types that are integers times a scale: the smallest of ours that holds them, and where the scale is.
 EXACT = {
     Kind.Q4_0: ("q4", _half(0)),
-    Kind.Q5_0: ("q8", _half(0)),
-    Kind.Q8_0: ("q8", _half(0)),
     Kind.IQ4_NL: ("q8", _half(0)),
     Kind.MXFP4: ("q8", _power),
     Kind.TQ1_0: ("q4", _half(-2)),
     Kind.TQ2_0: ("q4", _half(-2)),
+}
+# Types whose bits only move: to which of ours, and how.
+MOVED = {
+    Kind.Q4_K: ("q4k", q4_k),
+    Kind.Q5_K: ("q5k", q5_k),
+    Kind.Q6_K: ("q6k", q6_k),
+    Kind.Q8_0: ("q8", q8_0),
+    Kind.Q5_0: ("q5u", q5_0),
+    Kind.Q4_1: ("q4a", q4_1),
+    Kind.Q5_1: ("q5a", q5_1),
 }
 
 
@@ -52,7 +62,9 @@ class Blocks(Computed):
         self.name, self.path, self.shape = entry.name, entry.path, entry.shape
         self.kind, self.offset, self.form = entry.kind, entry.offset, entry.kind.name
         self.block, self.block_bytes = gguf.GGML_QUANT_SIZES[entry.kind]
-        self.exact, self._scales = EXACT.get(entry.kind, ("", None))
+        self.exact, self._move = MOVED.get(entry.kind, ("", None))
+        if not self._move:
+            self.exact, self._scales = EXACT.get(entry.kind, ("", None))
 
     @property
     def default(self) -> str:
@@ -73,6 +85,8 @@ class Blocks(Computed):
 
     def quants(self, first: int, n: int) -> tuple:
         data = self._read(first, n)
+        if self._move:
+            return self._move(data.reshape(n, -1, self.block_bytes))
         scales = self._scales(data.reshape(n, -1, self.block_bytes))
         with np.errstate(all="ignore"):
             values = gguf.dequantize(data, self.kind).reshape(*scales.shape, self.block)

@@ -5,7 +5,34 @@ import numpy as np
 from .grids import VALUES
 
 GROUP = 32  # columns that share a scale
-GROUP_BYTES = {"q8": 32, "q6": 24, "q5": 20, "q4n": 16, "q4": 16}
+GROUP_BYTES = {
+    "q8": 32,
+    "q6": 24,
+    "q5": 20,
+    "q4n": 16,
+    "q4": 16,
+    "q6k": 24,
+    "q5k": 20,
+    "q4k": 16,
+    "q5u": 20,
+    "q5a": 20,
+    "q4a": 16,
+}
+EIGHT_SCALES = {
+    "q8": 16,
+    "q6": 8,
+    "q5": 8,
+    "q4n": 8,
+    "q4": 16,
+    "q6k": 18,
+    "q5k": 16,
+    "q4k": 16,
+    "q5u": 16,
+    "q5a": 32,
+    "q4a": 32,
+}
+# Types of GGUF's numbers: nothing is rounded to them. Of the scales that stand together, so many bytes are fp16 numbers.
+AS_THEY_ARE = {"q6k": 2, "q5k": 4, "q4k": 4, "q5u": 2, "q5a": 4, "q4a": 4}
 SIX_BITS = ("q6", "q5", "q4n")  # whose scales are an 8-bit integer for each group, and a number for each row
 EIGHTS, PAIRS, ODD = 4, 4, 2  # of a group's columns
 
@@ -16,8 +43,14 @@ def groups_of(columns: int) -> int:
 
 def quantised_size(dtype: str, shape: tuple) -> int:
     rows, columns = shape
-    scale, row = (1, 4) if dtype in SIX_BITS else (2, 0)
-    return rows * (groups_of(columns) * (GROUP_BYTES[dtype] + scale) + row)
+    groups, row = groups_of(columns), 4 if dtype in SIX_BITS else 0
+    return rows * (groups * GROUP_BYTES[dtype] + groups * EIGHT_SCALES[dtype] // 8 + row)
+
+
+def scale_numbers(scales: np.ndarray, dtype: str) -> np.ndarray:
+    """The fp16 numbers among the bytes of groups' scales, of a type of GGUF's numbers."""
+    every = scales.reshape(-1, EIGHT_SCALES[dtype] if dtype.endswith("k") else AS_THEY_ARE[dtype])
+    return np.ascontiguousarray(every[:, : AS_THEY_ARE[dtype]]).view("<f2")
 
 
 def filled_up(values: np.ndarray) -> np.ndarray:

@@ -77,9 +77,6 @@ enum matmul16_form {
     MATMUL16_FORMS
 };
 
-// Row `row` of a quantised matrix.
-void quant_row_to_fp32(float *y, enum dtype type, const void *w, int rows, int cols, int row);
-
 // Adds keys to the running softmax of each query (online softmax: Milakov and Gimelshein, 2018; Dao et al., 2022).
 // For query i, with s_j = q_i · k_j over the keys j that it sees:
 //     max' = max(max, s_j…);  sum' = sum e^(max - max') + Σ e^(s_j - max');  acc' = acc e^(max - max') + Σ e^(s_j - max') v_j

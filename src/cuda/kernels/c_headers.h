@@ -19,6 +19,7 @@ extern "C" {
 #include "model/bf12.h"
 #include "model/codebook.h"
 #include "model/key_offset.h"
+#include "model/quant.h"
 #include "model/rope.h"
 #include "model/share.h"
 #include "util/checked.h"

@@ -265,15 +265,15 @@ template <class T> __device__ __forceinline__ float quant_value(const void *w, i
     case DTYPE_##TYPE:                                                                                                         \
         return call<type>(__VA_ARGS__);
 #define QUANT_CASES(call, ...)                                                                                                 \
-    QUANT_TYPES(QUANT_CASE, call, __VA_ARGS__)                                                                                 \
+    DEVICE_QUANT_TYPES(QUANT_CASE, call, __VA_ARGS__)                                                                          \
     QUANT_CASE(FP8, fp8_e4m3, call, __VA_ARGS__)                                                                               \
     QUANT_CASE(FP8_E5M2, fp8_e5m2, call, __VA_ARGS__)
 // The value of call<T>(…) for a matrix's type; `otherwise` where that is not of this file.
 #define QUANT_CHOICE(TYPE, type, dtype, call, ...) (dtype) == DTYPE_##TYPE ? call<type>(__VA_ARGS__):
 #define QUANT_CALL(dtype, otherwise, call, ...)                                                                                \
-    (QUANT_TYPES(QUANT_CHOICE, dtype, call, __VA_ARGS__)(dtype) == DTYPE_FP8 ? call<fp8_e4m3>(__VA_ARGS__)                     \
-     : (dtype) == DTYPE_FP8_E5M2                                             ? call<fp8_e5m2>(__VA_ARGS__)                     \
-                                                                             : (otherwise))
+    (DEVICE_QUANT_TYPES(QUANT_CHOICE, dtype, call, __VA_ARGS__)(dtype) == DTYPE_FP8 ? call<fp8_e4m3>(__VA_ARGS__)              \
+     : (dtype) == DTYPE_FP8_E5M2                                                    ? call<fp8_e5m2>(__VA_ARGS__)              \
+                                                                                    : (otherwise))
 
 // Eight groups' scales, of which `left` are there, set out for shared memory. Where ALIGNED, all are there or none.
 template <bool ALIGNED> __device__ __forceinline__ void fetch_eight_scales(half *to, const half *from, int left)

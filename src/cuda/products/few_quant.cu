@@ -413,7 +413,7 @@ yalm_status matmul_few(float *y, const void *x, const struct matrix *w, const fl
     const bool groups = packs && groups_of(w->cols) % FEW_GROUPS == 0 && w->cols % 8 == 0;
     const bool floats = packs && w->cols % 16 == 0 && reinterpret_cast<uintptr_t>(w->data) % 16 == 0;
     switch (w->dtype) {
-        QUANT_TYPES(QUANT_CASE, few_launch, f, groups, stream, error)
+        DEVICE_QUANT_TYPES(QUANT_CASE, few_launch, f, groups, stream, error)
     case DTYPE_FP8:
         return few_launch<fp8_e4m3>(f, floats, stream, error);
     case DTYPE_FP8_E5M2:

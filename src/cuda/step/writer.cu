@@ -62,7 +62,7 @@ static int pack_cols(enum dtype type)
 // How a product is spread; false where no instance is for it. Bulk copies take multiples of 16 bytes from such addresses.
 static bool shape_make(struct step_shape *shape, enum dtype type, int cols, struct step_plan *plan)
 {
-    const int scale = (int)dtype_group_scale[type];
+    const int scale = (int)quant_scale_bytes(type, 1);
     if (!type_runs(type) || cols % (scale > 0 ? 8 * QUANT_GROUP : pack_cols(type)) != 0)
         return false;
     const int chunk = 32 * pack_cols(type);

@@ -1,9 +1,9 @@
 // Products of quantised matrices in plain C, and the readable statement of what the others compute. A token's block of 128
 // values is quantised to 16-bit integers q = round(x / scale), scale = max |x| / 32512. The products of a group of 32 with the
 // weights' quants are summed in integers, exactly, then multiplied by both scales. Tokens as 8-bit integers have a scale = max
-// |x| / 127 for each 32 values.
+// |x| / 127 for each 32 values. Where a group has a minimum, it meets the sum of the token's integers.
+#include "model/quant.h"
 #include "cpu/kernels/ref/scalar.h"
-#include "model/quant_values.h"
 
 struct form {
     int block;  // columns with one scale
@@ -53,48 +53,19 @@ static void quantise(const struct form *form, void *to, const float *x, ptrdiff_
     }
 }
 
-// A row's first plane, and where all groups' scales begin.
-static const uint8_t *row_quants(enum dtype type, const void *w, size_t groups, int row)
+// A group's product with a token's integers, without the token's scale.
+static double group_product(const struct quant_group *group, const int16_t *x)
 {
-    return (const uint8_t *)w + (size_t)row * groups * dtype_group_bytes[type];
-}
-
-static float group_scale(enum dtype type, const void *w, int rows, size_t groups, int row, size_t group)
-{
-    const uint8_t *scales = row_quants(type, w, groups, rows) + ((size_t)row * groups + group) * dtype_group_scale[type];
-    if (dtype_is_six_bit(type))
-        return (int8_t)scales[0];
-    uint16_t half;
-    memcpy(&half, scales, sizeof half);
-    return fp16_to_float(half);
-}
-
-// A group's quants; returns its scale.
-static float group_of(int8_t quants[QUANT_GROUP], enum dtype type, const void *w, int rows, size_t groups, int row,
-                      size_t group)
-{
-    const size_t low_bytes = dtype_low_bytes(type), high_bytes = dtype_group_bytes[type] - low_bytes;
-    const uint8_t *plane = row_quants(type, w, groups, row), *bytes = plane + group * low_bytes;
-    if (type == DTYPE_Q8)
-        memcpy(quants, bytes, QUANT_GROUP);
-    else
-        for (int i = 0; i < QUANT_GROUP; i++) { // two's complement, the even columns in the low four bits
-            const int bits = bytes[i / 2] >> (i % 2 * 4) & 15;
-            quants[i] =
-                (int8_t)(dtype_is_six_bit(type) ? six_bit_value(type, bytes, plane + groups * low_bytes + group * high_bytes, i)
-                                                : bits - (bits & 8) * 2);
+    double sum = 0;
+    for (int half = 0; half < 2; half++) {
+        int32_t dot = 0, all = 0;
+        for (int i = half * QUANT_GROUP / 2; i < (half + 1) * QUANT_GROUP / 2; i++) {
+            dot += group->quants[i] * x[i];
+            all += x[i];
         }
-    return group_scale(type, w, rows, groups, row, group);
-}
-
-void quant_row_to_fp32(float *y, enum dtype type, const void *w, int rows, int cols, int row)
-{
-    for (int c = 0; c < cols; c += QUANT_GROUP) {
-        int8_t quants[QUANT_GROUP];
-        const float scale = group_of(quants, type, w, rows, quant_groups(cols), row, (size_t)(c / QUANT_GROUP));
-        for (int i = 0; i < QUANT_GROUP && c + i < cols; i++)
-            y[c + i] = scale * quants[i];
+        sum += (double)group->scale[half] * (dot + group->centre * all) + (double)group->minimum * all;
     }
+    return sum;
 }
 
 // Tokens whose products with a row are summed together.
@@ -107,15 +78,12 @@ static void row_product(const struct form *form, enum dtype type, const struct p
     const char *x = (const char *)a->x + (size_t)first_token * bytes;
     double sum[TOKENS] = {0};
     for (size_t g = 0; g < groups; g++) {
-        int8_t quants[QUANT_GROUP];
-        const float scale = group_of(quants, type, a->w, a->rows, groups, row, g);
+        struct quant_group group;
+        quant_read_group(&group, type, a->w, a->rows, groups, row, g);
         for (int t = 0; t < tokens; t++) {
             const char *token = x + (size_t)t * bytes;
-            const int16_t *values = (const int16_t *)token + g * QUANT_GROUP;
-            int32_t dot = 0;
-            for (int i = 0; i < QUANT_GROUP; i++)
-                dot += quants[i] * values[i];
-            sum[t] += (double)dot * (double)(scale * token_scales(form, token, a->cols)[g * QUANT_GROUP / (size_t)form->block]);
+            const float scale = token_scales(form, token, a->cols)[g * QUANT_GROUP / (size_t)form->block];
+            sum[t] += group_product(&group, (const int16_t *)token + g * QUANT_GROUP) * (double)scale;
         }
     }
     for (int t = 0; t < tokens; t++)

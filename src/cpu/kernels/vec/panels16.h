@@ -1,26 +1,32 @@
 // Panels and tiles of 16-bit integers, for vec/quant_many.h. Included by vec/quant_int16.h and vnni/fixed.h, which define
 // token_scales(), pair_first() and pair_second(): how a block of a token becomes such integers, and which columns are a pair.
-// They also define tile_sums(), a tile's sums over a block in float32, and both_scales(), what these are multiplied by.
+// They also define tile_sums(), a tile's sums over a block in float32, both_scales(), what these are multiplied by, and
+// PANEL_SUMS: whether panels have the sums of each group's integers, which minima are multiplied by.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
-// A panel: (cols / 2, VEC, 2) integers, then (blocks, VEC) scales, in whole blocks.
+// A panel: (cols / 2, VEC, 2) integers, then (blocks, VEC) scales, then perhaps (groups, VEC) sums, in whole blocks.
 VEC_INLINE size_t panel_blocks(int cols)
 {
     return ((size_t)cols + MANY_COLS - 1) / MANY_COLS;
 }
 VEC_INLINE size_t panel_bytes(int cols)
 {
-    return panel_blocks(cols) * VEC * (MANY_COLS * sizeof(int16_t) + sizeof(float));
+    return panel_blocks(cols) * VEC * (MANY_COLS * sizeof(int16_t) + (1 + PANEL_SUMS * MANY_GROUPS) * sizeof(float));
 }
 VEC_INLINE float *panel_scales(const char *panel, int cols)
 {
     return (float *)(panel + panel_blocks(cols) * VEC * MANY_COLS * sizeof(int16_t));
 }
+VEC_INLINE float *panel_sums(const char *panel, int cols)
+{
+    return panel_scales(panel, cols) + panel_blocks(cols) * VEC;
+}
 VEC_INLINE void many_panel(struct many_tile *tile, const char *panel, int cols, int group)
 {
     tile->panel = panel + (ptrdiff_t)group * QUANT_GROUP * VEC * (ptrdiff_t)sizeof(int16_t);
     tile->scales = panel_scales(panel, cols) + group / MANY_GROUPS * VEC;
+    tile->group_sums = panel_sums(panel, cols) + group * VEC;
 }
 
 // One block of up to VEC tokens: a vector has a column of all of them, so that nothing is summed across lanes.
@@ -31,15 +37,24 @@ VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int t
     const struct token_scales scales = token_scales(columns);
     vec_store(panel_scales(panel, cols) + first / MANY_COLS * VEC, scales.unit);
     int32_t *pairs = (int32_t *)panel + (ptrdiff_t)first / 2 * VEC;
-    for (int i = 0; i < MANY_COLS / 2; i++)
-        ivec_store(pairs + i * VEC, ivec_low_halves(nearest_bits(vec_load(columns[pair_first(i)]), scales.inverse),
-                                                    nearest_bits(vec_load(columns[pair_second(i)]), scales.inverse)));
+    ivec sum = ivec_zero();
+    for (int i = 0; i < MANY_COLS / 2; i++) {
+        const ivec pair = ivec_low_halves(nearest_bits(vec_load(columns[pair_first(i)]), scales.inverse),
+                                          nearest_bits(vec_load(columns[pair_second(i)]), scales.inverse));
+        ivec_store(pairs + i * VEC, pair);
+        if (PANEL_SUMS) {
+            sum = ivec_dot(sum, ivec_set(0x00010001), pair);
+            if (i % (QUANT_GROUP / 2) == QUANT_GROUP / 2 - 1) {
+                vec_store(panel_sums(panel, cols) + (first + 2 * i) / QUANT_GROUP * VEC, ivec_to_float(sum));
+                sum = ivec_zero();
+            }
+        }
+    }
 }
 
 // n_rows and n_vecs are constants where this is inlined.
 VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct many_tile *tile)
 {
-    (void)type;
     const struct many_tile a = *tile;
     vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS];
 #pragma GCC unroll 16
@@ -49,7 +64,7 @@ VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct 
             f[r][j] = vec_zero();
             __builtin_prefetch(a.sums + r * MANY_TOKENS + j * VEC); // needed at the end: time enough to come from L2
         }
-    tile_sums(n_rows, n_vecs, f, &a);
+    tile_sums(type, n_rows, n_vecs, f, &a);
 #pragma GCC unroll 16
     for (int j = 0; j < n_vecs; j++) {
         const vec scale = vec_load((const float *)((const char *)a.scales + j * a.panel_size));

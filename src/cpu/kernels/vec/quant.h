@@ -14,6 +14,7 @@
 #else
 #include "cpu/kernels/vec/quant_neon.h"
 #endif
+#include "cpu/kernels/vec/quant_scales.h"
 
 static const float quant_most = 32512; // of a token's values; 127 * 256
 
@@ -34,16 +35,8 @@ VEC_INLINE struct quants_at quants_of_row(enum dtype type, const struct product_
 }
 VEC_INLINE const uint8_t *scales_of_row(enum dtype type, const struct product_args *a, ptrdiff_t row, ptrdiff_t group)
 {
-    return quants_of_row(type, a, a->rows, 0).low +
-           (row * (ptrdiff_t)quant_groups(a->cols) + group) * (ptrdiff_t)dtype_group_scale[type];
-}
-
-// n groups' scales, n <= VEC, and zeros.
-VEC_INLINE vec load_scales(enum dtype type, const uint8_t *scales, int n)
-{
-    if (dtype_is_six_bit(type))
-        return vec_load_bytes((const int8_t *)scales, n);
-    return n == VEC ? vec_load_as(DTYPE_FP16, scales, 0) : vec_load_part_as(DTYPE_FP16, scales, 0, n);
+    const size_t first = (size_t)(row * (ptrdiff_t)quant_groups(a->cols) + group);
+    return quants_of_row(type, a, a->rows, 0).low + quant_scale_bytes(type, first);
 }
 
 // ------------------------------------------------------------------------------------------ many tokens
@@ -103,11 +96,12 @@ struct many_lines {
 
 // A block's rows, a few of them, with the tokens of a few panels, over `groups` groups.
 struct many_tile {
-    float *sums;           // (rows, MANY_TOKENS): the products are added to these, or, where `first`, replace them
-    const void *w;         // (rows, MANY_COLS) many_weight
-    const float *w_scales; // (rows, MANY_SCALES)
-    const char *panel;     // the first panel at the block's first group; the next panel's are panel_size bytes further
-    const float *scales;   // of its tokens, where they have one in the whole block
+    float *sums;             // (rows, MANY_TOKENS): the products are added to these, or, where `first`, replace them
+    const void *w;           // (rows, MANY_COLS) many_weight
+    const float *w_scales;   // (rows, MANY_SCALES)
+    const char *panel;       // the first panel at the block's first group; the next panel's are panel_size bytes further
+    const float *scales;     // of its tokens, where they have one in the whole block
+    const float *group_sums; // of 16-bit tokens, sums of groups' integers: (groups, VEC)
     ptrdiff_t panel_size;
     int groups;
     bool first;

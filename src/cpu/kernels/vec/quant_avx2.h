@@ -272,6 +272,7 @@ VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PA
 VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at at)
 {
     const uint8_t *p = at.low;
+    type = dtype_quants[type];
     if (dtype_is_six_bit(type)) {
         const __m256i q = six_bit_group(type, at, 0);
         ivec_store(to, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q)));
@@ -321,7 +322,7 @@ VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
     (void)type;
     return ivec_dot8(c, w, x);
 #else
-    if (type == DTYPE_Q4)
+    if (dtype_quants[type] == DTYPE_Q4)
         return _mm256_add_epi16(c, _mm256_maddubs_epi16(w, x));
     return ivec_dot8(c, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 #endif
@@ -335,7 +336,7 @@ VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scal
     return vec_fma(_mm256_castsi256_ps(c), scale, vec_load(offset));
 #else
     (void)offset;
-    if (type == DTYPE_Q4)
+    if (dtype_quants[type] == DTYPE_Q4)
         c = _mm256_add_epi32(_mm256_madd_epi16(c, _mm256_set1_epi16(1)), _mm256_srai_epi32(ivec_load(start), 4));
     if (dtype_is_six_bit(type))
         c = _mm256_add_epi32(c, _mm256_srai_epi32(ivec_load(start), 2));
@@ -371,7 +372,7 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
 VEC_INLINE float bytes_unit(enum dtype type)
 {
 #ifdef __AVXVNNI__
-    return type == DTYPE_Q4 ? 1.0f / 16 : 1;
+    return dtype_quants[type] == DTYPE_Q4 ? 1.0f / 16 : 1;
 #else
     (void)type;
     return 1;

@@ -327,6 +327,7 @@ VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even
 VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at at)
 {
     const uint8_t *p = at.low;
+    type = dtype_quants[type];
     if (type != DTYPE_Q4) {
         ivec_store(
             to, _mm512_cvtepi8_epi16(type == DTYPE_Q8 ? _mm256_loadu_si256((const __m256i *)p) : six_bit_group(type, at, 0)));
@@ -376,7 +377,7 @@ VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
     (void)type;
     return ivec_dot8(c, w, x);
 #else
-    if (type == DTYPE_Q4)
+    if (dtype_quants[type] == DTYPE_Q4)
         return _mm512_add_epi16(c, _mm512_maddubs_epi16(w, x));
     return ivec_dot8(c, _mm512_abs_epi8(w), _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), ivec_zero(), x));
 #endif
@@ -391,7 +392,7 @@ VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scal
     return vec_fma(_mm512_castsi512_ps(c), scale, vec_load(offset));
 #else
     (void)offset;
-    if (type == DTYPE_Q4)
+    if (dtype_quants[type] == DTYPE_Q4)
         c = _mm512_add_epi32(_mm512_madd_epi16(c, _mm512_set1_epi16(1)), _mm512_srai_epi32(ivec_load(start), 4));
     if (dtype_is_six_bit(type))
         c = _mm512_add_epi32(c, _mm512_srai_epi32(ivec_load(start), 2));
@@ -402,18 +403,24 @@ VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scal
 // The values of two groups, or of one, of which `nibbles` has the low four bits in their order, and `plus` more.
 VEC_INLINE ivec six_bit_pair(enum dtype type, ivec nibbles, const uint8_t *high, int groups, int plus)
 {
+    type = dtype_quants[type];
     if (type == DTYPE_Q4N)
         return ivec_look_up(q4n_values, plus, nibbles);
-    const int words = type == DTYPE_Q5 ? 1 : 2; // of a group's four bytes
+    const int words = type == DTYPE_Q6 ? 2 : 1; // of a group's four bytes
     const ivec all = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi32((__mmask8)((1 << words * groups) - 1), high));
-    if (type == DTYPE_Q5) { // each column's byte, and of it the bit
+    if (words == 1) { // each column's byte, and of it the bit
         const int64_t from = 0x0303020201010000, next = from + 0x0404040404040404;
         const ivec bytes = _mm512_shuffle_epi8(all, _mm512_setr_epi64(from, from, from, from, next, next, next, next));
         const int64_t bit = 0x0201020102010201;
         const ivec bits = _mm512_setr_epi64(bit, bit << 2, bit << 4, (int64_t)((uint64_t)bit << 6), bit, bit << 2, bit << 4,
                                             (int64_t)((uint64_t)bit << 6));
-        return _mm512_mask_shuffle_epi8(ivec_look_up(q5_values, plus, nibbles), _mm512_test_epi8_mask(bytes, bits),
-                                        ivec_table(q5_values + 16, plus), nibbles);
+        const __mmask64 is_set = _mm512_test_epi8_mask(bytes, bits);
+        if (type == DTYPE_Q5K) { // it counts -16
+            const ivec more = _mm512_add_epi8(nibbles, ivec_set8(plus));
+            return _mm512_mask_sub_epi8(more, is_set, more, ivec_set8(16));
+        }
+        return _mm512_mask_shuffle_epi8(ivec_look_up(q5_values, plus, nibbles), is_set, ivec_table(q5_values + 16, plus),
+                                        nibbles);
     }
     const int64_t from = 0x0703060205010400, next = from + 0x0808080808080808;
     const ivec bytes = _mm512_shuffle_epi8(all, _mm512_setr_epi64(from, from, from, from, next, next, next, next));
@@ -454,7 +461,7 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
 VEC_INLINE float bytes_unit(enum dtype type)
 {
 #ifdef __AVX512VNNI__
-    return type == DTYPE_Q4 ? 1.0f / 16 : 1;
+    return dtype_quants[type] == DTYPE_Q4 ? 1.0f / 16 : 1;
 #else
     (void)type;
     return 1;

@@ -8,7 +8,10 @@
 // subtracted:
 //     Σ q x = 256 Σ (q + 8) high + (Σ (q + 8) low - 8 Σ x)
 // Without AVX-512's VNNI, or NEON's dot products, q8's bytes become 16-bit integers instead, even columns and odd ones apart;
-// so do q4's columns come apart from their bytes. q4n, q5 and q6 are taken as q4 is, with 32 more than their values.
+// so do q4's columns come apart from their bytes. Integers of six bits are taken as q4's are, with 32 more than their values.
+//
+// Where groups have minima, these meet Σ x, of which a lane has -8 times as much; where they have two scales, a lane's pieces
+// are summed two and two.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
@@ -50,7 +53,7 @@ VEC_INLINE ptrdiff_t plane_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t leng
 // What four vectors of q4's nibbles, VEC groups, are multiplied with.
 struct nibble_part {
     int8_t digits[DIGITS][PIECES][2][4 * VEC]; // the low ones come last; of each piece the even columns, and the odd ones
-    int32_t less[VEC];                         // -8 Σ x over a lane
+    int32_t less[VEC], less_second[VEC];       // -8 Σ x over a lane, and over the second half of its group
     float scales[VEC];
 };
 
@@ -124,6 +127,7 @@ VEC_INLINE void fill_nibbles(struct nibble_part *to, int lane, const int16_t x[Q
             memcpy(to->digits[DIGITS - 1][piece][odd] + (ptrdiff_t)4 * lane, low[odd] + (ptrdiff_t)4 * piece, 4);
         }
     to->less[lane] = -8 * group_sum(x, QUANT_GROUP);
+    to->less_second[lane] = -8 * group_sum(x + QUANT_GROUP / 2, QUANT_GROUP / 2);
     to->scales[lane] = scale;
 }
 
@@ -184,23 +188,37 @@ VEC_INLINE void few_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int
 // A part of a few rows, at the same place in each, and of the tokens.
 struct few_at {
     struct quants_at quants[QUANT_STREAMS];
-    vec scales[QUANT_STREAMS]; // of VEC groups
-    const char *x;             // the first token's
-    ptrdiff_t ldx;             // bytes from one token to the next
-    ptrdiff_t ahead;           // bytes further on that are fetched meanwhile, in the first plane
-    ptrdiff_t high_ahead;      // and in the second
+    struct group_scales scales[QUANT_STREAMS]; // of VEC groups
+    const char *x;                             // the first token's
+    ptrdiff_t ldx;                             // bytes from one token to the next
+    ptrdiff_t ahead;                           // bytes further on that are fetched meanwhile, in the first plane
+    ptrdiff_t high_ahead;                      // and in the second
     bool to_l2;
 };
 
-// As nibble_pieces(), of values of six bits, and 32 more.
+// What is added to six-bit values so that they have no sign, as a power of two.
+VEC_INLINE int six_more(enum dtype type)
+{
+    return dtype_quants[type] == DTYPE_Q5K ? 4 : 5;
+}
+
+// As nibble_pieces(), of values of six bits, and 2^six_more() more.
 VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, ivec even[PIECES], ivec odd[PIECES])
 {
     nibble_pieces(at.low, 0, even, odd);
+    type = dtype_quants[type];
     if (type == DTYPE_Q4N) {
 #pragma GCC unroll 4
         for (int i = 0; i < PIECES; i++) {
             even[i] = ivec_look_up(q4n_values, 32, even[i]);
             odd[i] = ivec_look_up(q4n_values, 32, odd[i]);
+        }
+    } else if (type == DTYPE_Q5K) { // the sign's bit turned over is what adding 16 does
+        const ivec mask = ivec_set8(0x10), fifths = ivec_xor(lane_words(at.high, 1, 0), ivec_set8(0xff));
+#pragma GCC unroll 4
+        for (int i = 0; i < PIECES; i++) {
+            even[i] = ivec_and_or(ivec_shift(fifths, 4 - 2 * i), mask, even[i]);
+            odd[i] = ivec_and_or(ivec_shift(fifths, 3 - 2 * i), mask, odd[i]);
         }
     } else if (type == DTYPE_Q5) {
         const ivec fifths = lane_words(at.high, 1, 0);
@@ -220,18 +238,18 @@ VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, ivec even[PIECE
     }
 }
 
-// nibbles_dot(), of six_pieces().
+// nibbles_dot(), of six_pieces(): of all pieces of a group, or of some. more: six_more(); less: -8 Σ x over these.
 VEC_INLINE void six_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES], const ivec odd[PART_ROWS][PIECES],
-                        const struct nibble_part *x)
+                        const struct nibble_part *x, int more, ivec less, int first, int last)
 {
     ivec high[PART_ROWS], low[PART_ROWS];
 #pragma GCC unroll 2
     for (int r = 0; r < n_rows; r++) {
         high[r] = ivec_zero();
-        low[r] = ivec_shift(ivec_load(x->less), 2); // -32 Σ x
+        low[r] = ivec_shift(less, more - 3);
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < PIECES; i++)
+    for (int i = first; i < last; i++)
 #pragma GCC unroll 2
         for (int r = 0; r < n_rows; r++) {
             if (DIGITS == 2)
@@ -250,12 +268,52 @@ VEC_INLINE void part_products(enum dtype type, int n_rows, ivec sums[PART_ROWS],
 {
     const struct nibble_part *nibbles = (const struct nibble_part *)x;
     const struct byte_part *bytes = (const struct byte_part *)x;
-    if (type == DTYPE_Q4)
+    if (dtype_quants[type] == DTYPE_Q4)
         nibbles_dot(n_rows, sums, even, odd, DIGITS, nibbles->digits[0], nibbles->digits[DIGITS - 1], nibbles->less);
     else if (dtype_is_six_bit(type))
-        six_dot(n_rows, sums, even, odd, nibbles);
+        six_dot(n_rows, sums, even, odd, nibbles, six_more(type), ivec_load(nibbles->less), 0, PIECES);
     else
         bytes_dot_part(n_rows, sums, even, odd, BYTE_PARTS, bytes->x[0][0], bytes->less);
+}
+
+// sums[r] += a part's products times its scales; two for each group, where it has two.
+VEC_INLINE void add_products(enum dtype type, int n_rows, vec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES],
+                             const ivec odd[PART_ROWS][PIECES], const struct group_scales scales[PART_ROWS], const char *x)
+{
+    const vec x_scales = vec_load((const float *)(x + part_size(type)) - VEC); // they come last
+    const struct nibble_part *nibbles = (const struct nibble_part *)x;
+    ivec products[PART_ROWS];
+    if (dtype_has_halves(type)) {
+        const ivec less = ivec_load(nibbles->less), second = ivec_load(nibbles->less_second);
+        six_dot(n_rows, products, even, odd, nibbles, six_more(type), ivec_sub(less, second), 0, PIECES / 2);
+#pragma GCC unroll 2
+        for (int r = 0; r < n_rows; r++)
+            sums[r] = vec_fma(ivec_to_float(products[r]), vec_mul(scales[r].scale[0], x_scales), sums[r]);
+        six_dot(n_rows, products, even, odd, nibbles, six_more(type), second, PIECES / 2, PIECES);
+    } else {
+        part_products(type, n_rows, products, even, odd, x);
+    }
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++)
+        sums[r] = vec_fma(ivec_to_float(products[r]), vec_mul(scales[r].scale[1], x_scales), sums[r]);
+    if (dtype_is_affine(type)) {
+        const vec all = ivec_to_float(ivec_load(nibbles->less));
+#pragma GCC unroll 2
+        for (int r = 0; r < n_rows; r++)
+            sums[r] = vec_fma(all, vec_mul(scales[r].lift, x_scales), sums[r]);
+    }
+}
+
+// Scales in the order of part_lane(), the first or the second of VEC; lifts as they meet -8 Σ x.
+VEC_INLINE struct group_scales part_scales(enum dtype type, bool second, const struct group_scales *of)
+{
+    const bool halves = type == DTYPE_Q8;
+    struct group_scales scales = {.scale[1] = lane_scales(halves, second, of->scale[1])};
+    if (dtype_has_halves(type))
+        scales.scale[0] = lane_scales(halves, second, of->scale[0]);
+    if (dtype_is_affine(type))
+        scales.lift = vec_mul(lane_scales(halves, second, of->lift), vec_set(-1.0f / 8));
+    return scales;
 }
 
 // sum[r][t] += the products of the part, the first or the second of those that the scales are of.
@@ -266,7 +324,7 @@ VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUAN
 #pragma GCC unroll 16
     for (int row = 0; row < n_rows; row += together) {
         ivec even[PART_ROWS][PIECES], odd[PART_ROWS][PIECES];
-        vec scales[PART_ROWS];
+        struct group_scales scales[PART_ROWS];
 #pragma GCC unroll 2
         for (int r = 0; r < together; r++) {
             const struct quants_at quants = at->quants[row + r];
@@ -276,23 +334,24 @@ VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUAN
 #pragma GCC unroll 4
             for (ptrdiff_t line = 0; line < VEC * high_bytes(type); line += 64)
                 fetch_line((const char *)quants.high + line + at->high_ahead, at->to_l2);
-            if (type == DTYPE_Q4)
+            if (dtype_quants[type] == DTYPE_Q4)
                 nibble_pieces(quants.low, 8, even[r], odd[r]);
             else if (dtype_is_six_bit(type))
                 six_pieces(type, quants, even[r], odd[r]);
             else
                 byte_pieces(quants.low, even[r], odd[r]);
-            scales[r] = lane_scales(type == DTYPE_Q8, second, at->scales[row + r]);
+            scales[r] = part_scales(type, second, &at->scales[row + r]);
         }
 #pragma GCC unroll 16
         for (int t = 0; t < n_tokens; t++) {
-            const char *x = at->x + t * at->ldx;
-            const vec x_scales = vec_load((const float *)(x + part_size(type)) - VEC); // they come last
-            ivec products[PART_ROWS];
-            part_products(type, together, products, even, odd, x);
+            vec sums[PART_ROWS];
 #pragma GCC unroll 2
             for (int r = 0; r < together; r++)
-                sum[row + r][t] = vec_fma(ivec_to_float(products[r]), vec_mul(scales[r], x_scales), sum[row + r][t]);
+                sums[r] = sum[row + r][t];
+            add_products(type, together, sums, even, odd, scales, at->x + t * at->ldx);
+#pragma GCC unroll 2
+            for (int r = 0; r < together; r++)
+                sum[row + r][t] = sums[r];
         }
     }
 }
@@ -319,7 +378,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
         const int there = groups - g < VEC ? groups - g : VEC;
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
-            const uint8_t *of_groups = scales[r] + g * (ptrdiff_t)dtype_group_scale[type];
+            const uint8_t *of_groups = scales[r] + quant_scale_bytes(type, (size_t)g);
             at.quants[r] = groups_on(type, quants[r], g);
             at.scales[r] = load_scales(type, of_groups, there);
             fetch_line((const char *)of_groups + 512, to_l2);
@@ -379,7 +438,7 @@ struct small_matrix {
 };
 VEC_INLINE bool is_small(enum dtype type, const struct product_args *a)
 {
-    return (size_t)a->rows * quant_groups(a->cols) * dtype_group_scale[type] < FEW_BEHIND;
+    return quant_scale_bytes(type, (size_t)a->rows * quant_groups(a->cols)) < FEW_BEHIND;
 }
 VEC_INLINE struct product_args in_small(struct small_matrix *copy, enum dtype type, const struct product_args *a)
 {

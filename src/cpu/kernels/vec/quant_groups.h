@@ -3,15 +3,28 @@
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
-// `groups` groups of W's row as integers, and their scales.
+// `groups` groups' scales, which begin behind `skip` others.
+VEC_INLINE void many_store_scales(float *to, vec scales, float unit, int skip, int groups)
+{
+    float all[VEC];
+    vec_store(all, vec_mul(scales, vec_set(unit)));
+    memcpy(to, all + skip, (size_t)groups * sizeof *all);
+}
+
+// `groups` groups of W's row as integers, and their scales: at 0 those of groups, or first halves; at MANY_SECOND those of
+// second ones; at MANY_LIFTS what an affine type adds.
 VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct product_args *a,
                          ptrdiff_t row, int first_group, int groups)
 {
     const float unit = many_quants(type, to, quants_of_row(type, a, row, first_group), groups);
-    vec s = load_scales(type, scales_of_row(type, a, row, first_group), groups);
-    if (unit != 1)
-        s = vec_mul(s, vec_set(unit));
-    vec_store_part(scales, s, groups);
+    const int skip = dtype_in_eights(type) ? first_group % QUANT_EIGHT : 0;
+    const struct group_scales s =
+        load_scales(type, scales_of_row(type, a, row, first_group - skip), dtype_in_eights(type) ? QUANT_EIGHT : groups);
+    many_store_scales(scales, s.scale[0], unit, skip, groups);
+    if (dtype_has_halves(type))
+        many_store_scales(scales + MANY_SECOND, s.scale[1], unit, skip, groups);
+    if (dtype_is_affine(type))
+        many_store_scales(scales + MANY_LIFTS, s.lift, many_lift, skip, groups);
 }
 
 // What many_row() will read, from memory to L2.

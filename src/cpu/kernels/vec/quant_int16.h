@@ -12,10 +12,15 @@ enum {
     DIGITS = 2, // bytes of a token's integer
     MANY_COLS = QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
-    MANY_SCALES = MANY_GROUPS, // of a row of a block
+    MANY_SECOND = MANY_GROUPS,
+    MANY_LIFTS = 2 * MANY_GROUPS,
+    MANY_SCALES = 3 * MANY_GROUPS, // of a row of a block: vec/quant_groups.h
     MANY_SIX_APART = 0,
+    PANEL_SUMS = 1,
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
 };
+
+static const float many_lift = 1; // what a minimum is multiplied by, for the sums that it meets
 
 VEC_INLINE int pair_first(int pair)
 {
@@ -31,22 +36,39 @@ VEC_INLINE struct token_scales token_scales(const float columns[MANY_COLS][VEC])
     return scales_to(largest_of_columns(columns[0], MANY_COLS), quant_most);
 }
 
-// f += the tile's sums of a group, times the group's scale, for each.
-VEC_INLINE void tile_sums(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS], const struct many_tile *a)
+// f += minima times the sums of a group's integers, which the panels have.
+VEC_INLINE void tile_lifts(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS], const struct many_tile *a, int g)
+{
+#pragma GCC unroll 16
+    for (int j = 0; j < n_vecs; j++) {
+        const vec sum = vec_load((const float *)((const char *)(a->group_sums + g * VEC) + j * a->panel_size));
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r++)
+            f[r][j] = vec_fma(sum, vec_set(a->w_scales[r * MANY_SCALES + MANY_LIFTS + g]), f[r][j]);
+    }
+}
+
+// f += the tile's sums of a group, or of half of one, times its scale, for each.
+VEC_INLINE void tile_sums(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS],
+                          const struct many_tile *a)
 {
     const many_weight *w = a->w;
-    for (int g = 0; g < a->groups; g++) {
+    const int halves = dtype_has_halves(type) ? 2 : 1, cols = QUANT_GROUP / halves;
+    for (int part = 0; part < a->groups * halves; part++) {
+        const int g = part / halves, at = g + part % halves * MANY_SECOND;
+        if (dtype_is_affine(type))
+            tile_lifts(n_rows, n_vecs, f, a, g);
         ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++)
                 c[r][j] = ivec_zero();
-        for (ptrdiff_t k = (ptrdiff_t)g * QUANT_GROUP; k < (ptrdiff_t)(g + 1) * QUANT_GROUP; k += 2)
+        for (ptrdiff_t k = (ptrdiff_t)part * cols; k < (ptrdiff_t)(part + 1) * cols; k += 2)
             add_pair(n_rows, n_vecs, c, w + k, MANY_COLS, a->panel + k * VEC * (ptrdiff_t)sizeof *w, a->panel_size);
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
-            const vec scale = vec_set(a->w_scales[r * MANY_SCALES + g]);
+            const vec scale = vec_set(a->w_scales[r * MANY_SCALES + at]);
 #pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++)
                 f[r][j] = vec_fma(ivec_to_float(c[r][j]), scale, f[r][j]);

@@ -20,16 +20,21 @@ enum {
     DIGITS = 1, // bytes of a token's integer
     MANY_COLS = 2 * QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
-    MANY_SCALES = MANY_GROUPS, // of a row of a block
+    MANY_SECOND = MANY_GROUPS,
+    MANY_LIFTS = 2 * MANY_GROUPS,
+    MANY_SCALES = 3 * MANY_GROUPS, // of a row of a block: vec/quant_groups.h
     MANY_SIX_APART = SIX_APART,
     // What a panel has for each group: (8, VEC, 4) integers, then of each token its scale, -BYTES_BASE times that (floats), and
-    // BYTES_BASE's bits - 128 Σ q (int32).
+    // BYTES_BASE's bits - 128 Σ q (int32), and the same of the second 16 columns alone.
     RECORD_SCALES = VEC * QUANT_GROUP,
     RECORD_OFFSETS = RECORD_SCALES + VEC * (int)sizeof(float),
     RECORD_STARTS = RECORD_OFFSETS + VEC * (int)sizeof(float),
-    RECORD = RECORD_STARTS + VEC * (int)sizeof(int32_t),
+    RECORD_SECOND = RECORD_STARTS + VEC * (int)sizeof(int32_t),
+    RECORD = RECORD_SECOND + VEC * (int)sizeof(int32_t),
     PANEL_BLOCK = MANY_GROUPS * RECORD, // bytes of a block's columns
 };
+
+static const float many_lift = -1.0f / 128; // what a minimum is multiplied by, for the sums that it meets
 
 VEC_INLINE size_t panel_bytes(int cols)
 {
@@ -49,8 +54,10 @@ VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int t
         float columns[QUANT_GROUP][VEC];
         load_columns(columns[0], QUANT_GROUP, x + c, ldx, tokens, cols - c);
         const struct token_scales scales = scales_to(largest_of_columns(columns[0], QUANT_GROUP), 127);
-        ivec sum = ivec_zero();
+        ivec sum = ivec_zero(), first_sum = ivec_zero();
         for (int k = 0; k < QUANT_GROUP; k += 4) {
+            if (k == QUANT_GROUP / 2)
+                first_sum = sum;
             vec quad[4];
             for (int i = 0; i < 4; i++)
                 quad[i] = nearest_bits(vec_load(columns[k + i]), scales.inverse);
@@ -59,6 +66,7 @@ VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int t
             sum = ivec_dot8(sum, ivec_set(0x01010101), bytes);
         }
         ivec_store(record + RECORD_STARTS, ivec_sub(ivec_set(BYTES_BASE_BITS), ivec_shift(sum, 7)));
+        ivec_store(record + RECORD_SECOND, ivec_sub(ivec_set(BYTES_BASE_BITS), ivec_shift(ivec_sub(sum, first_sum), 7)));
         const vec unit = vec_fours(scales.unit);
         vec_store((float *)(record + RECORD_SCALES), unit);
         vec_store((float *)(record + RECORD_OFFSETS), vec_mul(unit, vec_set(-BYTES_BASE)));
@@ -87,10 +95,10 @@ VEC_INLINE ivec four_bytes(const uint8_t *p)
 // bytes_tile() of integers of six bits, which have 32 added: the products of eight columns are summed before they become 32
 // bits.
 VEC_INLINE void six_bit_tile(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w, ptrdiff_t ldw,
-                             const char *record, ptrdiff_t panel_size)
+                             int cols, const char *record, ptrdiff_t panel_size)
 {
 #pragma GCC unroll 1
-    for (int k = 0; k < QUANT_GROUP; k += 8) {
+    for (int k = 0; k < cols; k += 8) {
         ivec x[QUANT_TILE_VECS][2];
 #pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++)
@@ -106,18 +114,18 @@ VEC_INLINE void six_bit_tile(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUA
     }
 }
 
-// c[r][j] += the products of a group's columns. w: (n_rows, ldw); record: the first panel's, the next panel's is panel_size
-// bytes further.
+// c[r][j] += the products of `cols` columns of a group. w: (n_rows, ldw); record: the first panel's at these, the next panel's
+// is panel_size bytes further.
 VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w,
-                           ptrdiff_t ldw, const char *record, ptrdiff_t panel_size)
+                           ptrdiff_t ldw, int cols, const char *record, ptrdiff_t panel_size)
 {
     if (SIX_APART && dtype_is_six_bit(type)) {
-        six_bit_tile(n_rows, n_vecs, c, w, ldw, record, panel_size);
+        six_bit_tile(n_rows, n_vecs, c, w, ldw, cols, record, panel_size);
         return;
     }
     // Unrolled, it loads more ahead than sixteen registers hold: q4 with AVX2 then takes a third longer.
 #pragma GCC unroll 1
-    for (int k = 0; k < QUANT_GROUP / 4; k++) {
+    for (int k = 0; k < cols / 4; k++) {
         ivec x[QUANT_TILE_VECS];
 #pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++)
@@ -133,11 +141,53 @@ VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT
 }
 #endif
 
+// Where the sums of half a group start.
+VEC_INLINE ivec tile_start(const char *record, int half)
+{
+    const ivec whole = ivec_load(record + RECORD_STARTS), second = ivec_load(record + RECORD_SECOND);
+    return half ? second : ivec_add(ivec_sub(whole, second), ivec_set(BYTES_BASE_BITS));
+}
+
+// f += the products of a group, or of half of one, with its scale; and with its minimum.
+VEC_INLINE void tile_group(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS],
+                           const struct many_tile *a, int g, int half)
+{
+    const int cols = dtype_has_halves(type) ? QUANT_GROUP / 2 : QUANT_GROUP, at = g + half * MANY_SECOND;
+    const char *record = a->panel + (ptrdiff_t)g * RECORD;
+    char starts[QUANT_TILE_VECS][4 * VEC];
+    ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
+    if (dtype_has_halves(type))
+        for (int j = 0; j < n_vecs; j++)
+            ivec_store(starts[j], tile_start(record + j * a->panel_size, half));
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++)
+            c[r][j] = bytes_start(dtype_has_halves(type) ? starts[j] : record + j * a->panel_size + RECORD_STARTS);
+    bytes_tile(type, n_rows, n_vecs, c, (const many_weight *)a->w + g * QUANT_GROUP + half * cols, MANY_COLS, cols,
+               record + half * cols * VEC, a->panel_size);
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++) {
+        const float *w_scales = a->w_scales + r * MANY_SCALES;
+        const vec w_scale = vec_set(w_scales[at]);
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++) {
+            const char *of = record + j * a->panel_size, *start = of + RECORD_STARTS;
+            const vec scale = vec_load((const float *)(of + RECORD_SCALES));
+            const float *offsets = (const float *)(of + RECORD_OFFSETS);
+            f[r][j] = vec_fma(bytes_scaled(type, c[r][j], dtype_has_halves(type) ? starts[j] : start, scale, offsets), w_scale,
+                              f[r][j]);
+            if (dtype_is_affine(type)) // q8's way to count: the sum is -128 Σ q
+                f[r][j] = vec_fma(bytes_scaled(DTYPE_Q8, ivec_load(start), start, scale, offsets),
+                                  vec_set(w_scales[MANY_LIFTS + g]), f[r][j]);
+        }
+    }
+}
+
 // n_rows and n_vecs are constants where this is inlined.
 VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct many_tile *tile)
 {
     const struct many_tile a = *tile;
-    const many_weight *w = a.w;
     vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS];
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
@@ -146,27 +196,9 @@ VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct 
             f[r][j] = vec_zero();
             __builtin_prefetch(a.sums + r * MANY_TOKENS + j * VEC); // needed at the end: time enough to come from L2
         }
-    for (int g = 0; g < a.groups; g++) {
-        const char *record = a.panel + (ptrdiff_t)g * RECORD;
-        ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
-#pragma GCC unroll 16
-        for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 16
-            for (int j = 0; j < n_vecs; j++)
-                c[r][j] = bytes_start(record + j * a.panel_size + RECORD_STARTS);
-        bytes_tile(type, n_rows, n_vecs, c, w + g * QUANT_GROUP, MANY_COLS, record, a.panel_size);
-#pragma GCC unroll 16
-        for (int r = 0; r < n_rows; r++) {
-            const vec w_scale = vec_set(a.w_scales[r * MANY_SCALES + g]);
-#pragma GCC unroll 16
-            for (int j = 0; j < n_vecs; j++) {
-                const char *at = record + j * a.panel_size;
-                const vec scale = vec_load((const float *)(at + RECORD_SCALES));
-                const float *offsets = (const float *)(at + RECORD_OFFSETS);
-                f[r][j] = vec_fma(bytes_scaled(type, c[r][j], at + RECORD_STARTS, scale, offsets), w_scale, f[r][j]);
-            }
-        }
-    }
+    for (int g = 0; g < a.groups; g++)
+        for (int half = 0; half < (dtype_has_halves(type) ? 2 : 1); half++)
+            tile_group(type, n_rows, n_vecs, f, &a, g, half);
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 16

@@ -70,35 +70,46 @@ VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, c
     return (struct many_lines){NULL, 0};
 }
 
-// Not inlined: all registers are for the tile alone. MANY_SIX_APART: six-bit integers have a tile of their own. A block of any
-// other type is as q8's.
-static __attribute__((noinline)) void many_tile_full(enum dtype type, const struct many_tile *tile)
+// A block of most types is as q8's. q4's has nibbles; MANY_SIX_APART: six-bit integers have a tile of their own; and so have
+// those with minima, and with two scales a group.
+VEC_INLINE enum dtype tile_type(enum dtype type)
 {
-    if (type == DTYPE_Q4)
-        many_tile(DTYPE_Q4, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
-    else if (MANY_SIX_APART && dtype_is_six_bit(type))
-        many_tile(DTYPE_Q6, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
-    else
-        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
+    if (MANY_SCALES == 1) // vnni/fixed.h
+        return DTYPE_Q8;
+    if (dtype_is_affine(type))
+        return dtype_quants[type] == DTYPE_Q4 ? DTYPE_Q4K : DTYPE_Q5K;
+    if (type == DTYPE_Q4 || dtype_has_halves(type))
+        return type;
+    return MANY_SIX_APART && dtype_is_six_bit(type) ? DTYPE_Q6 : DTYPE_Q8;
 }
-static __attribute__((noinline)) void many_tile_two(enum dtype type, const struct many_tile *tile)
-{
-    if (type == DTYPE_Q4)
-        many_tile(DTYPE_Q4, QUANT_TWO_ROWS, 2, tile);
-    else if (MANY_SIX_APART && dtype_is_six_bit(type))
-        many_tile(DTYPE_Q6, QUANT_TWO_ROWS, 2, tile);
-    else
-        many_tile(DTYPE_Q8, QUANT_TWO_ROWS, 2, tile);
-}
-static __attribute__((noinline)) void many_tile_tall(enum dtype type, const struct many_tile *tile)
-{
-    if (type == DTYPE_Q4)
-        many_tile(DTYPE_Q4, QUANT_TALL_ROWS, 1, tile);
-    else if (MANY_SIX_APART && dtype_is_six_bit(type))
-        many_tile(DTYPE_Q6, QUANT_TALL_ROWS, 1, tile);
-    else
-        many_tile(DTYPE_Q8, QUANT_TALL_ROWS, 1, tile);
-}
+
+// Not inlined: all registers are for the tile alone.
+#define TILE_OF(name, n_rows, n_vecs)                                                                                          \
+    static __attribute__((noinline)) void name(enum dtype type, const struct many_tile *tile)                                  \
+    {                                                                                                                          \
+        switch (tile_type(type)) {                                                                                             \
+        case DTYPE_Q4:                                                                                                         \
+            many_tile(DTYPE_Q4, n_rows, n_vecs, tile);                                                                         \
+            break;                                                                                                             \
+        case DTYPE_Q4K:                                                                                                        \
+            many_tile(DTYPE_Q4K, n_rows, n_vecs, tile);                                                                        \
+            break;                                                                                                             \
+        case DTYPE_Q5K:                                                                                                        \
+            many_tile(DTYPE_Q5K, n_rows, n_vecs, tile);                                                                        \
+            break;                                                                                                             \
+        case DTYPE_Q6K:                                                                                                        \
+            many_tile(DTYPE_Q6K, n_rows, n_vecs, tile);                                                                        \
+            break;                                                                                                             \
+        case DTYPE_Q6:                                                                                                         \
+            many_tile(DTYPE_Q6, n_rows, n_vecs, tile);                                                                         \
+            break;                                                                                                             \
+        default:                                                                                                               \
+            many_tile(DTYPE_Q8, n_rows, n_vecs, tile);                                                                         \
+        }                                                                                                                      \
+    }
+TILE_OF(many_tile_full, QUANT_TILE_ROWS, QUANT_TILE_VECS)
+TILE_OF(many_tile_two, QUANT_TWO_ROWS, 2)
+TILE_OF(many_tile_tall, QUANT_TALL_ROWS, 1)
 
 // The panels that the next tiles want, from wherever they are to L2, while rows [row, row + rows) are multiplied.
 VEC_INLINE void many_fetch_panels(const struct many *m, const struct many_tile *next, int row, int rows)

@@ -326,6 +326,7 @@ VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PA
 // The values of one group in their order.
 VEC_INLINE ivec group_in_order(enum dtype type, struct quants_at at)
 {
+    type = dtype_quants[type];
     if (type == DTYPE_Q8)
         return ivec_load(at.low);
     // A byte is two columns, the low four bits first.
@@ -338,7 +339,7 @@ VEC_INLINE ivec group_in_order(enum dtype type, struct quants_at at)
         return (ivec){FROM_8(vsubq_s8(veorq_s8(AS_8(nibbles.low), sign), sign)),
                       FROM_8(vsubq_s8(veorq_s8(AS_8(nibbles.high), sign), sign))};
     }
-    if (type == DTYPE_Q5) { // each column's byte, and of it the bit, moved to where a sign is
+    if (type == DTYPE_Q5 || type == DTYPE_Q5K) { // each column's byte, and of it the bit, moved to where a sign is
         int32_t word;
         memcpy(&word, at.high, sizeof word);
         const uint8x16_t order = {0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3};
@@ -346,6 +347,11 @@ VEC_INLINE ivec group_in_order(enum dtype type, struct quants_at at)
         const uint8x16_t bytes = vqtbl1q_u8(vreinterpretq_u8_s32(vdupq_n_s32(word)), order);
         const ivec fifths = {vreinterpretq_s32_u8(vshlq_u8(bytes, left)),
                              vreinterpretq_s32_u8(vshlq_u8(bytes, vsubq_s8(left, vdupq_n_s8(4))))};
+        if (type == DTYPE_Q5K) { // it counts -16
+            const int8x16_t sixteen = vdupq_n_s8(-16);
+            return (ivec){FROM_8(vorrq_s8(AS_8(nibbles.low), vandq_s8(vshrq_n_s8(AS_8(fifths.low), 7), sixteen))),
+                          FROM_8(vorrq_s8(AS_8(nibbles.high), vandq_s8(vshrq_n_s8(AS_8(fifths.high), 7), sixteen)))};
+        }
         return ivec_look_up_32(q5_values, 0, nibbles, fifths);
     }
     int64_t word;
@@ -406,11 +412,11 @@ VEC_INLINE int32x4_t upper_halves(int32x4_t a, int32x4_t b)
 // vec/quant_int8.h's bytes_tile(), of an even number of rows: eight columns of two rows times those of two tokens are one
 // product of matrices.
 VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w,
-                           ptrdiff_t ldw, const char *record, ptrdiff_t panel_size)
+                           ptrdiff_t ldw, int cols, const char *record, ptrdiff_t panel_size)
 {
     (void)type;
     // Of rows r and r + 1, c[r][j] has tokens 0 and 1, then 2 and 3, and c[r + 1][j] the others.
-    for (int k = 0; k < QUANT_GROUP; k += 8) {
+    for (int k = 0; k < cols; k += 8) {
         int8x16_t tokens[QUANT_TILE_VECS][4];
 #pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++) {

@@ -1,4 +1,4 @@
-// q4n, q5 and q6 on their way to a product: what of them does not depend on the width of x86's vectors. Included by
+// Integers of six bits on their way to a product: what of them does not depend on the width of x86's vectors. Included by
 // vec/quant_avx2.h and vec/quant_avx512.h.
 #pragma once
 #include "cpu/kernels/vec/quant_planes.h"
@@ -17,17 +17,21 @@ VEC_INLINE __m256i six_bit_group(enum dtype type, struct quants_at at, int plus)
     // A byte is two columns, the low four bits first.
     const __m256i twice = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)at.low));
     const __m256i nibbles = _mm256_and_si256(_mm256_or_si256(twice, _mm256_slli_epi16(twice, 4)), _mm256_set1_epi8(15));
+    type = dtype_quants[type];
     if (type == DTYPE_Q4N)
         return _mm256_shuffle_epi8(six_bit_table(q4n_values, plus), nibbles);
-    if (type == DTYPE_Q5) { // each column's byte, and of it the bit
+    if (type == DTYPE_Q5 || type == DTYPE_Q5K) { // each column's byte, and of it the bit
         int32_t word;
         memcpy(&word, at.high, sizeof word);
         const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(word), _mm256_set1_epi64x(0x0303020201010000));
         const __m256i bit =
             _mm256_setr_epi64x(0x0201020102010201, 0x0804080408040804, 0x2010201020102010, (int64_t)0x8040804080408040);
+        const __m256i is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
+        if (type == DTYPE_Q5K) // it counts -16
+            return _mm256_sub_epi8(_mm256_add_epi8(nibbles, _mm256_set1_epi8((char)plus)),
+                                   _mm256_and_si256(is_set, _mm256_set1_epi8(16)));
         return _mm256_blendv_epi8(_mm256_shuffle_epi8(six_bit_table(q5_values, plus), nibbles),
-                                  _mm256_shuffle_epi8(six_bit_table(q5_values + 16, plus), nibbles),
-                                  _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit));
+                                  _mm256_shuffle_epi8(six_bit_table(q5_values + 16, plus), nibbles), is_set);
     }
     int64_t word;
     memcpy(&word, at.high, sizeof word);

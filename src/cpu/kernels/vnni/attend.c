@@ -169,7 +169,7 @@ VEC_INLINE void fixed_product(int n_rows, int n_vecs, const struct fixed_tile *t
 #pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++)
             f[r][j] = vec_zero();
-    tile_sums(n_rows, n_vecs, f, &t->in);
+    tile_sums(DTYPE_FP16, n_rows, n_vecs, f, &t->in);
 #pragma GCC unroll 16
     for (int j = 0; j < n_vecs; j++) {
         const vec units = vec_load(t->panel_units + j * t->panel_units_apart);

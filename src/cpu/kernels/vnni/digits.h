@@ -25,14 +25,14 @@ enum {
 };
 
 // What a panel has for each group: (8, digits, VEC, 4) digits, then of each digit -128 Σ (VEC int32), for weights have 128
-// added to them; then scales (VEC).
+// added to them; then the same of the second 16 columns; then scales (VEC).
 VEC_INLINE ptrdiff_t digit_sums_at(int digits)
 {
     return (ptrdiff_t)QUANT_GROUP / 4 * digits * DIGIT_BYTES;
 }
 VEC_INLINE ptrdiff_t digit_scales_at(int digits)
 {
-    return digit_sums_at(digits) + (ptrdiff_t)digits * DIGIT_BYTES;
+    return digit_sums_at(digits) + (ptrdiff_t)2 * digits * DIGIT_BYTES;
 }
 VEC_INLINE ptrdiff_t digit_record(int digits) // bytes
 {
@@ -108,12 +108,19 @@ VEC_INLINE void digit_columns(char *panel, int digits, const float *x, ptrdiff_t
     const vec unit = digits == DIGITS ? scales.unit : digit_halves_scales(scales.unit);
     for (int c = first; c < first + DIGIT_SCALE_COLS && c < cols; c += QUANT_GROUP) {
         char *record = panel + c / QUANT_GROUP * digit_record(digits);
-        ivec sums[DIGITS] = {ivec_zero()};
-        for (int k = 0; k < QUANT_GROUP; k += 4)
+        ivec sums[DIGITS], first_sums[DIGITS];
+        for (int d = 0; d < digits; d++)
+            sums[d] = ivec_zero();
+        for (int k = 0; k < QUANT_GROUP; k += 4) {
+            if (k == QUANT_GROUP / 2)
+                memcpy(first_sums, sums, sizeof sums);
             digit_quad(record + (ptrdiff_t)k / 4 * digits * DIGIT_BYTES, sums, digits,
                        (const float(*)[VEC])columns[c - first + k], scales.inverse);
-        for (int d = 0; d < digits; d++)
+        }
+        for (int d = 0; d < digits; d++) {
             ivec_store(record + digit_sums_at(digits) + d * DIGIT_BYTES, sums[d]);
+            ivec_store(record + digit_sums_at(digits) + (digits + d) * DIGIT_BYTES, ivec_sub(sums[d], first_sums[d]));
+        }
         vec_store((float *)(record + digit_scales_at(digits)), unit);
     }
 }
@@ -129,7 +136,7 @@ VEC_INLINE void digits_quantise(void *to, const float *x, ptrdiff_t ldx, int n, 
 // Rows' next groups, as bytes without sign, and their scales; the panels' sums so far.
 struct digit_scratch {
     _Alignas(64) uint8_t quants[DIGIT_MOST_ROWS][DIGIT_GROUPS * QUANT_GROUP];
-    _Alignas(64) float scales[DIGIT_MOST_ROWS][DIGIT_GROUPS];
+    _Alignas(64) float scales[3][DIGIT_MOST_ROWS][DIGIT_GROUPS]; // of groups, or first halves; of second halves; lifts
     float sums[(QUANT_SOME + VEC - 1) / VEC][DIGIT_MOST_ROWS][VEC];
 };
 
@@ -137,9 +144,9 @@ struct digit_scratch {
 struct digit_tile {
     float (*sums)[VEC]; // (DIGIT_ROWS): the products are added to these, or, where `first`, replace them
     const uint8_t (*quants)[DIGIT_GROUPS * QUANT_GROUP];
-    const float (*scales)[DIGIT_GROUPS];
-    const char *record;   // the panel's first
-    const uint8_t *ahead; // where the rows' quants, row_bytes apart, are to be fetched meanwhile; NULL: nowhere
+    const float (*scales)[DIGIT_GROUPS]; // those of second halves, and lifts, are DIGIT_MOST_ROWS further each
+    const char *record;                  // the panel's first
+    const uint8_t *ahead;                // where the rows' quants, row_bytes apart, are to be fetched meanwhile; NULL: nowhere
     ptrdiff_t row_bytes;
     int groups, group_bytes;
     bool first;
@@ -153,12 +160,12 @@ VEC_INLINE void digit_fetch(const struct digit_tile *a, int group)
         __builtin_prefetch(a->ahead + r * a->row_bytes + group / in_line * 64);
 }
 
-// c += the products of a group: (rows, digits).
+// c += the products of columns [first, last) of a group: (rows, digits).
 VEC_INLINE void digit_products(ivec c[DIGIT_ROWS][DIGITS], int digits, const struct digit_tile *a, const char *record,
-                               int group)
+                               int group, int first, int last)
 {
 #pragma GCC unroll 8
-    for (int k = 0; k < QUANT_GROUP / 4; k++) {
+    for (int k = first / 4; k < last / 4; k++) {
         ivec x[DIGITS];
 #pragma GCC unroll 2
         for (int d = 0; d < digits; d++)
@@ -175,27 +182,57 @@ VEC_INLINE void digit_products(ivec c[DIGIT_ROWS][DIGITS], int digits, const str
     }
 }
 
-// f += the products of groups [group, end), which share the tokens' scales, times the weights' scales.
-VEC_INLINE void digit_block(vec f[DIGIT_ROWS], int digits, const struct digit_tile *a, const char *record, int group, int end)
+// Of each lane's token what both digits' sums come to.
+VEC_INLINE vec digit_total(const ivec c[DIGITS], int digits)
+{
+    return ivec_to_float(digits == 2 ? _mm512_add_epi32(_mm512_slli_epi32(c[0], 8), c[DIGITS - 1]) : c[0]);
+}
+
+// f += the products of half a group, or of a whole one, times the weights' scales.
+VEC_INLINE void digit_half(enum dtype type, vec f[DIGIT_ROWS], int digits, const struct digit_tile *a, const char *record,
+                           int group, int half)
+{
+    const int cols = dtype_has_halves(type) ? QUANT_GROUP / 2 : QUANT_GROUP;
+    const char *at = record + digit_sums_at(digits), *at_second = at + (ptrdiff_t)digits * DIGIT_BYTES;
+    ivec start[DIGITS], c[DIGIT_ROWS][DIGITS];
+#pragma GCC unroll 2
+    for (int d = 0; d < digits; d++) {
+        start[d] = ivec_load((half ? at_second : at) + d * DIGIT_BYTES);
+        if (dtype_has_halves(type) && !half)
+            start[d] = ivec_sub(start[d], ivec_load(at_second + d * DIGIT_BYTES));
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < DIGIT_ROWS; r++)
+#pragma GCC unroll 2
+        for (int d = 0; d < digits; d++)
+            c[r][d] = start[d];
+    digit_products(c, digits, a, record, group, half * cols, (half + 1) * cols);
+    const float(*scales)[DIGIT_GROUPS] = a->scales + half * DIGIT_MOST_ROWS,
+          (*lifts)[DIGIT_GROUPS] = a->scales + 2 * DIGIT_MOST_ROWS;
+#pragma GCC unroll 8
+    for (int r = 0; r < DIGIT_ROWS; r++)
+        f[r] = vec_fma(digit_total(c[r], digits), vec_set(scales[r][group]), f[r]);
+    if (!dtype_is_affine(type))
+        return;
+    const vec all = digit_total(start, digits); // -128 Σ
+#pragma GCC unroll 8
+    for (int r = 0; r < DIGIT_ROWS; r++)
+        f[r] = vec_fma(all, vec_set(lifts[r][group]), f[r]);
+}
+
+// f += the products of groups [group, end), which share the tokens' scales.
+VEC_INLINE void digit_block(enum dtype type, vec f[DIGIT_ROWS], int digits, const struct digit_tile *a, const char *record,
+                            int group, int end)
 {
     for (; group < end; group++, record += digit_record(digits)) {
         digit_fetch(a, group);
-        ivec c[DIGIT_ROWS][DIGITS];
-#pragma GCC unroll 8
-        for (int r = 0; r < DIGIT_ROWS; r++)
-#pragma GCC unroll 2
-            for (int d = 0; d < digits; d++)
-                c[r][d] = ivec_load(record + digit_sums_at(digits) + d * DIGIT_BYTES);
-        digit_products(c, digits, a, record, group);
-#pragma GCC unroll 8
-        for (int r = 0; r < DIGIT_ROWS; r++) {
-            const ivec sum = digits == 2 ? _mm512_add_epi32(_mm512_slli_epi32(c[r][0], 8), c[r][DIGITS - 1]) : c[r][0];
-            f[r] = vec_fma(ivec_to_float(sum), vec_set(a->scales[r][group]), f[r]);
-        }
+        digit_half(type, f, digits, a, record, group, 0);
+        if (dtype_has_halves(type))
+            digit_half(type, f, digits, a, record, group, 1);
     }
 }
 
-VEC_INLINE void digit_tile(int digits, const struct digit_tile *tile)
+VEC_INLINE void digit_tile(enum dtype type, int digits, const struct digit_tile *tile)
 {
     const struct digit_tile a = *tile;
     const char *record = a.record;
@@ -209,7 +246,7 @@ VEC_INLINE void digit_tile(int digits, const struct digit_tile *tile)
 #pragma GCC unroll 8
         for (int r = 0; r < DIGIT_ROWS; r++)
             f[r] = vec_zero();
-        digit_block(f, digits, &a, record, g, g + n);
+        digit_block(type, f, digits, &a, record, g, g + n);
         const vec scale = vec_load((const float *)(record + digit_scales_at(digits)));
 #pragma GCC unroll 8
         for (int r = 0; r < DIGIT_ROWS; r++)
@@ -221,20 +258,23 @@ VEC_INLINE void digit_tile(int digits, const struct digit_tile *tile)
 }
 
 // Not inlined: all registers are for the tile alone.
-static __attribute__((noinline)) void digit_tile_one(const struct digit_tile *tile)
-{
-    digit_tile(1, tile);
-}
-static __attribute__((noinline)) void digit_tile_most(const struct digit_tile *tile)
-{
-    digit_tile(DIGITS, tile);
-}
+#define DIGIT_TILE(name, type)                                                                                                 \
+    static __attribute__((noinline)) void digit_tile_##name(int digits, const struct digit_tile *tile)                         \
+    {                                                                                                                          \
+        if (digits == DIGITS)                                                                                                  \
+            digit_tile(type, DIGITS, tile);                                                                                    \
+        else                                                                                                                   \
+            digit_tile(type, 1, tile);                                                                                         \
+    }
+DIGIT_TILE(plain, DTYPE_Q8)
+DIGIT_TILE(affine, DTYPE_Q4K)
+DIGIT_TILE(halves, DTYPE_Q6K)
 
 // Rows of zeros fill the last tile.
 VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const struct product_args *a, int first_row, int rows,
                               int first_group, int groups)
 {
-    const ptrdiff_t all = (ptrdiff_t)quant_groups(a->cols), scale_bytes = (ptrdiff_t)dtype_group_scale[type];
+    const ptrdiff_t all = (ptrdiff_t)quant_groups(a->cols);
     const vec unit = vec_set(bytes_unit(type));
     for (int r = 0; r < rows; r++) {
         const struct quants_at at = quants_of_row(type, a, first_row + r, first_group);
@@ -243,12 +283,17 @@ VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const s
         for (ptrdiff_t b = 0; b < VEC * high_bytes(type); b += 64)
             __builtin_prefetch(at.high + b + DIGIT_HIGH_AHEAD);
         const uint8_t *scales = scales_of_row(type, a, first_row + r, first_group);
-        vec_store(to->scales[r], vec_mul(load_scales(type, scales, groups), unit));
-        __builtin_prefetch(scales + rows_further(first_group * scale_bytes, 64, all * scale_bytes, rows));
+        const struct group_scales found = load_scales(type, scales, groups);
+        vec_store(to->scales[0][r], vec_mul(found.scale[0], unit));
+        vec_store(to->scales[1][r], vec_mul(found.scale[1], unit));
+        vec_store(to->scales[2][r], vec_mul(found.lift, vec_set(-1.0f / 128)));
+        __builtin_prefetch(scales + rows_further((ptrdiff_t)quant_scale_bytes(type, (size_t)first_group), 64,
+                                                 (ptrdiff_t)quant_scale_bytes(type, (size_t)all), rows));
     }
     for (int r = rows; r % DIGIT_ROWS; r++) {
         memset(to->quants[r], 0, sizeof to->quants[r]);
-        memset(to->scales[r], 0, sizeof to->scales[r]);
+        for (int i = 0; i < 3; i++)
+            memset(to->scales[i][r], 0, sizeof to->scales[i][r]);
     }
 }
 
@@ -265,7 +310,7 @@ VEC_INLINE void digit_multiply(enum dtype type, struct digit_scratch *w, const s
             const struct digit_tile tile = {
                 .sums = w->sums[p] + r,
                 .quants = (const uint8_t(*)[DIGIT_GROUPS * QUANT_GROUP]) w->quants + r,
-                .scales = (const float(*)[DIGIT_GROUPS])w->scales + r,
+                .scales = (const float(*)[DIGIT_GROUPS])w->scales[0] + r,
                 .record = (const char *)a->x + p * digit_panel(DIGITS, a->cols) + first_group * digit_record(digits),
                 .ahead = p == 0 ? ahead + r * row_bytes : NULL,
                 .row_bytes = row_bytes,
@@ -273,10 +318,12 @@ VEC_INLINE void digit_multiply(enum dtype type, struct digit_scratch *w, const s
                 .group_bytes = (int)bytes,
                 .first = first_group == 0,
             };
-            if (digits == DIGITS)
-                digit_tile_most(&tile);
+            if (dtype_has_halves(type))
+                digit_tile_halves(digits, &tile);
+            else if (dtype_is_affine(type))
+                digit_tile_affine(digits, &tile);
             else
-                digit_tile_one(&tile);
+                digit_tile_plain(digits, &tile);
         }
     }
 }

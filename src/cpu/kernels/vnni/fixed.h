@@ -24,6 +24,7 @@ enum {
     MANY_COLS = QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP, // whose sums are in integers
     MANY_SCALES = 1,                       // of a row of a block
+    PANEL_SUMS = 0,
     MANY_SIX_APART = 0,
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
     TURNS = 4,                                            // see tile_sums()
@@ -107,8 +108,10 @@ VEC_INLINE void name_lines(const struct many_tile *a, int n_rows, int turn)
 
 // f += the tile's sums. Its rows go over to float32 in turns, a quarter of them each quarter of a group: all at once would keep
 // the dot products waiting.
-VEC_INLINE void tile_sums(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS], const struct many_tile *a)
+VEC_INLINE void tile_sums(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS],
+                          const struct many_tile *a)
 {
+    (void)type;
     const many_weight *w = a->w;
     const char *panel = a->panel;
     ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];

@@ -1,0 +1,171 @@
+// The scales of a row's groups, as floats, for either vector width; included by vec/quant.h.
+//
+// Those of q4k, q5k and q6k stand together for eight groups, with fp16 numbers in common (docs/format.md, "Quantised
+// matrices"). Few bytes are read for many weights, so it is enough that nothing here goes byte by byte.
+#pragma once
+#include "cpu/kernels/vec/quant_planes.h"
+#include "cpu/kernels/vec/vec.h"
+
+// Of VEC groups: what the quants of each are multiplied by, or those of its first 16 columns and of its last. `lift` is what
+// an affine type then adds to each: its minimum, and its scale as often as its quants are smaller than the file's numbers.
+struct group_scales {
+    vec scale[2], lift;
+};
+
+// Eight bytes at p and, with 16 groups, eight `apart` bytes further: each as a number with sign.
+VEC_INLINE vec signed_eights(const uint8_t *p, ptrdiff_t apart, int n);
+// An fp16 number there for each eight groups; 0 where there are none.
+VEC_INLINE vec eights_halves(const uint8_t *p, ptrdiff_t apart, int n);
+// Of q4k and q5k: the scales' and the minima's integers.
+VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdiff_t apart, int n);
+// n pairs of fp16, n <= VEC, and zeros.
+VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n);
+
+#ifdef __AVX512F__
+VEC_INLINE __m128i both_eights(const uint8_t *p, ptrdiff_t apart, int n)
+{
+    const __m128i first = _mm_loadl_epi64((const __m128i *)p);
+    return n > 8 ? _mm_unpacklo_epi64(first, _mm_loadl_epi64((const __m128i *)(p + apart))) : first;
+}
+VEC_INLINE vec signed_eights(const uint8_t *p, ptrdiff_t apart, int n)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(both_eights(p, apart, n)));
+}
+VEC_INLINE vec eights_halves(const uint8_t *p, ptrdiff_t apart, int n)
+{
+    uint16_t half[2] = {0, 0};
+    memcpy(half, p, 2);
+    if (n > 8)
+        memcpy(half + 1, p + apart, 2);
+    return _mm512_cvtph_ps(_mm256_set_m128i(_mm_set1_epi16((short)half[1]), _mm_set1_epi16((short)half[0])));
+}
+VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    int32_t more[2] = {0, 0};
+    memcpy(more, p + 8, 4);
+    if (n > 8)
+        memcpy(more + 1, p + apart + 8, 4);
+    const __m512i bytes = _mm512_cvtepu8_epi32(both_eights(p, apart, n));
+    const __m512i words = _mm512_inserti64x4(_mm512_set1_epi32(more[0]), _mm256_set1_epi32(more[1]), 1);
+    const __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    const __m512i upper = _mm512_and_si512(_mm512_srlv_epi32(words, shifts), _mm512_set1_epi32(15));
+    *scale = _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(63)));
+    *minimum = _mm512_cvtepi32_ps(_mm512_or_si512(_mm512_srli_epi32(bytes, 6), _mm512_slli_epi32(upper, 2)));
+}
+VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n)
+{
+    const __m512i pairs = _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p);
+    *first = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(pairs));
+    *second = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16)));
+}
+#elif defined __AVX2__
+VEC_INLINE vec signed_eights(const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+VEC_INLINE vec eights_halves(const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)half));
+}
+VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    int32_t more;
+    memcpy(&more, p + 8, sizeof more);
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    const __m256i shifted = _mm256_srlv_epi32(_mm256_set1_epi32(more), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+    const __m256i upper = _mm256_and_si256(shifted, _mm256_set1_epi32(15));
+    *scale = _mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(63)));
+    *minimum = _mm256_cvtepi32_ps(_mm256_or_si256(_mm256_srli_epi32(bytes, 6), _mm256_slli_epi32(upper, 2)));
+}
+VEC_INLINE vec halves_of_words(__m256i words) // the lower 16 bits of each
+{
+    const __m256i low = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+}
+VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n)
+{
+    int32_t part[VEC] = {0};
+    if (n < VEC)
+        memcpy(part, p, (size_t)n * sizeof *part);
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(n < VEC ? (const uint8_t *)part : p));
+    *first = halves_of_words(pairs);
+    *second = halves_of_words(_mm256_srli_epi32(pairs, 16));
+}
+#else
+VEC_INLINE vec words_to_floats(uint16x8_t x)
+{
+    return (vec){vcvtq_f32_u32(vmovl_u16(vget_low_u16(x))), vcvtq_f32_u32(vmovl_high_u16(x))};
+}
+VEC_INLINE vec signed_eights(const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    const int16x8_t x = vmovl_s8(vld1_s8((const int8_t *)p));
+    return (vec){vcvtq_f32_s32(vmovl_s16(vget_low_s16(x))), vcvtq_f32_s32(vmovl_high_s16(x))};
+}
+VEC_INLINE vec eights_halves(const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    uint16_t half[VEC];
+    memcpy(half, p, sizeof *half);
+    for (int i = 1; i < VEC; i++)
+        half[i] = half[0];
+    return vec_load_as(DTYPE_FP16, half, 0);
+}
+VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    uint32_t more;
+    memcpy(&more, p + 8, sizeof more);
+    const uint8x8_t bytes = vld1_u8(p), twice = vreinterpret_u8_u32(vdup_n_u32(more));
+    const uint8x8_t lower = vand_u8(twice, vdup_n_u8(15)), upper = vshr_n_u8(twice, 4);
+    const uint8x8_t nibbles = vzip1_u8(lower, upper);
+    *scale = words_to_floats(vmovl_u8(vand_u8(bytes, vdup_n_u8(63))));
+    *minimum = words_to_floats(vmovl_u8(vorr_u8(vshr_n_u8(bytes, 6), vshl_n_u8(nibbles, 2))));
+}
+VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n)
+{
+    uint16_t pairs[2 * VEC] = {0}, each[2][VEC];
+    memcpy(pairs, p, (size_t)n * 2 * sizeof *pairs);
+    const uint16x8x2_t apart = vld2q_u16(pairs);
+    vst1q_u16(each[0], apart.val[0]);
+    vst1q_u16(each[1], apart.val[1]);
+    *first = vec_load_as(DTYPE_FP16, each[0], 0);
+    *second = vec_load_as(DTYPE_FP16, each[1], 0);
+}
+#endif
+
+// n groups' scales, n <= VEC, and zeros. Those that stand together come in whole eights.
+VEC_INLINE struct group_scales load_scales(enum dtype type, const uint8_t *scales, int n)
+{
+    const ptrdiff_t apart = (ptrdiff_t)dtype_eight_scales[type];
+    const vec centre = vec_set((float)dtype_centre(type));
+    struct group_scales found = {.lift = vec_zero()};
+    if (dtype_has_halves(type)) {
+        const vec d = eights_halves(scales, apart, n);
+        found.scale[0] = vec_mul(d, signed_eights(scales + 2, apart, n));
+        found.scale[1] = vec_mul(d, signed_eights(scales + 2 + QUANT_EIGHT, apart, n));
+        return found;
+    }
+    if (dtype_in_eights(type)) {
+        vec minimum;
+        six_bit_scales(&found.scale[0], &minimum, scales + 4, apart, n);
+        found.scale[0] = vec_mul(eights_halves(scales, apart, n), found.scale[0]);
+        minimum = vec_mul(eights_halves(scales + 2, apart, n), minimum);
+        found.lift = vec_sub(vec_mul(centre, found.scale[0]), minimum);
+    } else if (dtype_is_affine(type)) {
+        half_pairs(&found.scale[0], &found.lift, scales, n);
+        found.lift = vec_fma(centre, found.scale[0], found.lift);
+    } else if (dtype_row_scale[type]) {
+        found.scale[0] = vec_load_bytes((const int8_t *)scales, n);
+    } else {
+        found.scale[0] = n == VEC ? vec_load_as(DTYPE_FP16, scales, 0) : vec_load_part_as(DTYPE_FP16, scales, 0, n);
+    }
+    found.scale[1] = found.scale[0];
+    return found;
+}
