@@ -130,7 +130,8 @@ yalm_status cache_find(struct cache_entry *entry, const char *source, const char
     } else {
         add_gguf(state, source);
     }
-    add_folder(state, converter, is_of_converter, false);
+    snprintf(folder, sizeof folder, "%s/convert.py", converter);
+    add_file(state, folder, false);
     snprintf(folder, sizeof folder, "%s/yalm_convert", converter);
     add_folder(state, folder, is_of_converter, false);
     add_text(state, how);

@@ -18,6 +18,7 @@ const char *option_hint(const char *arg)
         {" -cnv --conversation -st --single-turn ", "-m chat talks; -m chat -i TEXT answers once"},
         {" -no-cnv --no-conversation ", "-m completion"},
         {" -t ", "-t is for threads; the temperature is --temp X"},
+        {" -i --interactive ", "-i TEXT is the text itself; without it yalm talks"},
         {" --keep ", "--set text.sinks=N keeps the first positions"},
         {" --info --verify --tokenize ", "these are modes: -m info, -m verify, -m tokenize"},
         {" --no-bos ", "--set text.bos=off"},

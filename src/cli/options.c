@@ -88,9 +88,10 @@ static yalm_status next_word(struct word *word, int argc, char **argv, int *at, 
     if (option_table[found].argument == NULL && word->has_value)
         return cli_error(error, YALM_USAGE, "option '%.*s' takes no value, found '%s'", word->length, word->shown, word->value);
     if (option_table[found].argument && !word->has_value) {
+        const char *hint = option_hint(word->shown);
         if (*at >= argc)
-            return cli_error(error, YALM_USAGE, "option '%.*s' needs a value (%s)", word->length, word->shown,
-                             option_table[found].argument);
+            return cli_error(error, YALM_USAGE, "option '%.*s' needs a value (%s)%s%s", word->length, word->shown,
+                             option_table[found].argument, hint ? "; " : "", hint ? hint : "");
         word->value = argv[(*at)++];
     }
     return YALM_OK;

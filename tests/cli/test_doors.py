@@ -20,6 +20,7 @@ HINTS = [
     (["-i", "x", "-fa", "on"], "unknown option '-fa' (leave it out"),
     (["-hf", "x/y"], "unknown option '-hf' (yalm downloads nothing: fetch the file, then yalm FILE)"),
     (["-sys", "Be brief."], "unknown option '-sys' (--system TEXT)"),
+    (["-i"], "option '-i' needs a value (TEXT); -i TEXT is the text itself; without it yalm talks"),
     (["-cnv"], "unknown option '-cnv' (-m chat talks; -m chat -i TEXT answers once)"),
     (["-st"], "unknown option '-st' (-m chat talks"),
     (
