@@ -218,8 +218,7 @@ static double dense_bytes(const struct cpu_state *s, int n, int64_t position, in
     const struct kv_policy *kv = &cpu_kind_of(s, layer)->kv;
     const int64_t last = position + n;
     const int64_t rows = last - kv_first_visible(kv, position) + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0);
-    const double scale = s->kv_type == KV_INT8 ? sizeof(float) : 0; // of each row
-    return 2.0 * (double)rows * ((double)cpu_row_bytes(s, layer) + scale);
+    return 2.0 * (double)rows * cpu_row_traffic(s, cpu_kind_of(s, layer)->head_dim);
 }
 
 static double cpu_step_bytes(const void *state, int n, int64_t position)

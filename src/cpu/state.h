@@ -228,6 +228,11 @@ static inline size_t cpu_row_bytes(const struct cpu_state *s, int layer) // of a
 {
     return cpu_kind_of(s, layer)->head_dim * kv_sizes[s->kv_type];
 }
+// Of a key, or a value, with its scale.
+static inline double cpu_row_traffic(const struct cpu_state *s, int head_dim)
+{
+    return (double)(head_dim * kv_sizes[s->kv_type]) + (s->kv_type == KV_INT8 ? sizeof(float) : 0);
+}
 static inline void *cpu_keys(const struct cpu_state *s, int layer, int kv_head)
 {
     return (uint8_t *)cpu_keeper_of(s, layer)->keys + cpu_first_slot(s, layer, kv_head) * cpu_row_bytes(s, layer);

@@ -10,9 +10,9 @@ enum { STEP_BYTES = 3 << 16 }; // what a KV head's further steps cost, in bytes 
 // ------------------------------------------------------------------------------------------ sizes
 
 // Of one position's key and value of one KV head, in the caches.
-static double row_bytes(const struct cpu_state *s)
+static double pair_bytes(const struct cpu_state *s)
 {
-    return 2.0 * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + (s->kv_type == KV_INT8 ? sizeof(float) : 0));
+    return 2.0 * cpu_row_traffic(s, s->config->head_dim);
 }
 
 // Of one KV head with n keys: codes, keys and values of the selected.
@@ -20,7 +20,7 @@ static double selective_bytes(const struct cpu_state *s, int n)
 {
     const struct hybrid *h = &s->method->hybrid;
     const double rows = hybrid_selected(h, n);
-    return n * code_runs_key_bytes(s) + (rows < n ? rows : n) * row_bytes(s);
+    return n * code_runs_key_bytes(s) + (rows < n ? rows : n) * pair_bytes(s);
 }
 
 static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
@@ -83,7 +83,7 @@ static bool hybrid_applies(const struct cpu_state *s, int n, int64_t position, i
 static double hybrid_bytes(const struct cpu_state *s, int64_t position)
 {
     const int sinks = kv_sinks_apart(s->kv, position) ? s->kv->n_sinks : 0;
-    return s->config->n_kv_heads * (selective_bytes(s, selective_n_keys(s, position)) + sinks * row_bytes(s));
+    return s->config->n_kv_heads * (selective_bytes(s, selective_n_keys(s, position)) + sinks * pair_bytes(s));
 }
 
 static const struct selector selector = {.prepare = code_runs_prepare, .score = code_runs_score, .choice = hybrid_choice};

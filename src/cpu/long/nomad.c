@@ -110,7 +110,7 @@ static bool nomad_applies(const struct cpu_state *s, int n, int64_t position, in
 
 static double nomad_bytes(const struct cpu_state *s, int64_t position)
 {
-    const double value = (double)(s->config->head_dim * kv_sizes[s->kv_type]) + (s->kv_type == KV_INT8 ? sizeof(float) : 0);
+    const double value = cpu_row_traffic(s, s->config->head_dim);
     const double codes = (double)nomad_block_bytes(s->method->nomad.n_sub) / NOMAD_BLOCK;
     const int sinks = kv_sinks_apart(s->kv, position) ? s->kv->n_sinks : 0;
     return s->config->n_kv_heads * (n_visible(s, position) + sinks) * (codes + value);

@@ -21,8 +21,7 @@ int selective_n_keys(const struct cpu_state *s, int64_t position)
 
 int selective_break_even(const struct cpu_state *s, double (*bytes)(const struct cpu_state *s, int n), double step_bytes)
 {
-    const double scale = s->kv_type == KV_INT8 ? sizeof(float) : 0;
-    const double row = 2.0 * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + scale);
+    const double row = 2.0 * cpu_row_traffic(s, s->config->head_dim);
     int n = 256;
     while (n <= s->kv->span && bytes(s, n) + step_bytes >= row * n)
         n += 64;

@@ -32,10 +32,9 @@ static double selective_bytes(const struct cpu_state *s, int n)
 {
     const struct sparq *p = &s->method->sparq;
     const int k = selected(p, n) < n ? selected(p, n) : n;
-    const double scale = s->kv_type == KV_INT8 ? sizeof(float) : 0;
     const double element = (double)copy_offset(p->copy, COPY_GROUP) / COPY_GROUP,
                  copy_scale = p->copy == COPY_FP16 ? 0 : sizeof(float);
-    return n * (p->r * element + copy_scale) + 2.0 * k * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + scale) +
+    return n * (p->r * element + copy_scale) + 2.0 * k * cpu_row_traffic(s, s->config->head_dim) +
            (p->tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
 
