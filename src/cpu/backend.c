@@ -11,6 +11,7 @@
 #include "cpu/open.h"
 #include "cpu/rows.h"
 #include "cpu/together.h"
+#include "util/listing.h"
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
 
@@ -21,17 +22,19 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
     const struct recipe outline = recipe_outline(config, weights);
     if (!kernels) {
         char names[128] = "";
+        struct listing list = {names, sizeof names, 0};
         const bool limited = !*cpu_kernels_usable(); // by an environment that names none of this machine's
         for (const struct cpu_kernels *const *k = limited ? cpu_kernels_of_machine() : cpu_kernels_usable(); *k; k++)
-            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] ? ", " : "", (*k)->name);
+            listing_add(&list, "%s%s", list.length ? ", " : "", (*k)->name);
         return error_set(error, YALM_USAGE, "%s: found '%s', this machine has: %s", limited ? "YALM_ISA" : "isa",
                          limited ? getenv("YALM_ISA") : options->isa, names);
     }
     options->isa = kernels->name;
     if (!policy_find(options->attention)) {
         char known[128] = "";
+        struct listing list = {known, sizeof known, 0};
         for (const struct policy *const *p = policies; *p; p++)
-            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "", (*p)->name);
+            listing_add(&list, "%s%s", list.length ? ", " : "", (*p)->name);
         return error_set(error, YALM_USAGE, "attention: found '%s', the CPU has: %s", options->attention, known);
     }
     if (strcmp(options->attention, policy_dense.name) != 0 && !recipe_selects(&outline))

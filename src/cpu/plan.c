@@ -1,10 +1,9 @@
 #include "cpu/plan.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "cpu/machine/isa.h"
+#include "util/listing.h"
 
 static bool any_of(type_set types, bool quantised)
 {
@@ -234,43 +233,28 @@ static bool alike(const struct product_plan *plan, int a, int b)
     return plan->n_by[a] == plan->n_by[b] && !memcmp(plan->by[a], plan->by[b], plan->n_by[a] * sizeof *plan->by[a]);
 }
 
-// What would not fit is counted, as by snprintf().
-struct text {
-    char *to;
-    size_t room, length;
-};
-
-__attribute__((format(printf, 2, 3))) static void append(struct text *text, const char *format, ...)
-{
-    const size_t at = text->length < text->room ? text->length : text->room;
-    va_list args;
-    va_start(args, format);
-    text->length += (size_t)vsnprintf(text->to + at, text->room - at, format, args);
-    va_end(args);
-}
-
 // A line. Kernels that differ in the order of floats alone are named once.
-static void append_kind(struct text *text, const struct product_plan *plan, type_set types, int like)
+static void append_kind(struct listing *text, const struct product_plan *plan, type_set types, int like)
 {
     const char *before = text->length ? "\n" : "";
     for (int type = 0; type < DTYPE_WEIGHTS; type++)
         if (types & type_bit((enum dtype)type)) {
-            append(text, "%s%s", before, dtype_names[type]);
+            listing_add(text, "%s%s", before, dtype_names[type]);
             before = ", ";
         }
     const char *name = form_name(plan, &plan->by[like][0]);
-    append(text, ": tokens as %s", name);
+    listing_add(text, ": tokens as %s", name);
     for (int i = 1; i < plan->n_by[like]; i++) {
         const char *next = form_name(plan, &plan->by[like][i]);
         if (strcmp(next, name) != 0)
-            append(text, "; %d and more as %s", plan->by[like][i].least, next);
+            listing_add(text, "; %d and more as %s", plan->by[like][i].least, next);
         name = next;
     }
 }
 
 size_t plan_text(const struct product_plan *plan, char *to, size_t room)
 {
-    struct text text = {to, room, 0};
+    struct listing text = {to, room, 0};
     type_set left = plan->types;
     for (int type = 0; type < DTYPE_WEIGHTS; type++) {
         type_set same = 0;

@@ -1,29 +1,13 @@
 // A recipe for people to read.
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "recipe/recipe.h"
+#include "util/listing.h"
 
 enum { LINE_ROOM = 512 };
 
-// What was written so far, of which only as much is kept as has room.
-struct text {
-    char *to;
-    size_t room, length;
-};
-
-static void __attribute__((format(printf, 2, 3))) say(struct text *text, const char *format, ...)
-{
-    const size_t used = text->length < text->room ? text->length : text->room;
-    va_list args;
-    va_start(args, format);
-    text->length += (size_t)vsnprintf(text->to ? text->to + used : NULL, text->room - used, format, args);
-    va_end(args);
-}
-
-static void say_step(struct text *text, const struct step *step)
+static void say_step(struct listing *text, const struct step *step)
 {
     static const char *const ops[] = {
         [OP_EMBED] = "embed",
@@ -59,22 +43,22 @@ static void say_step(struct text *text, const struct step *step)
         {TRAIT_NORM_BEHIND, "norm"},
         {TRAIT_ACTIVATION, "not SiLU"},
     };
-    say(text, "%s", ops[step->op]);
+    listing_add(text, "%s", ops[step->op]);
     if (step->n_w > 1 && step->op == OP_PROJECT)
-        say(text, " %d", step->n_w);
+        listing_add(text, " %d", step->n_w);
     if (step->in == BUFFER_X && step->norm)
-        say(text, " of norm");
+        listing_add(text, " of norm");
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (step->traits & words[i].trait)
-            say(text, " (%s)", words[i].word);
+            listing_add(text, " (%s)", words[i].word);
 }
 
 // The steps of a layer, and where they end.
-static const struct step *say_layer(struct text *text, const struct step *step, const struct step *end)
+static const struct step *say_layer(struct listing *text, const struct step *step, const struct step *end)
 {
     const int layer = step->layer;
     for (const char *between = ""; step < end && step->layer == layer; step++, between = ", ") {
-        say(text, "%s", between);
+        listing_add(text, "%s", between);
         say_step(text, step);
     }
     return step;
@@ -84,7 +68,7 @@ static bool is_first_alike(const struct recipe *recipe, const struct step *of, c
 {
     char other[LINE_ROOM];
     for (const struct step *step = recipe->steps; step < of;) {
-        step = say_layer(&(struct text){other, sizeof other, 0}, step, recipe->steps + recipe->n);
+        step = say_layer(&(struct listing){other, sizeof other, 0}, step, recipe->steps + recipe->n);
         if (strcmp(other, line) == 0)
             return false;
     }
@@ -92,7 +76,7 @@ static bool is_first_alike(const struct recipe *recipe, const struct step *of, c
 }
 
 // "0 to 2, 4": the layers whose steps read like this line.
-static void say_layers_alike(struct text *text, const struct recipe *recipe, const char *line)
+static void say_layers_alike(struct listing *text, const struct recipe *recipe, const char *line)
 {
     const struct step *const end = recipe->steps + recipe->n;
     int first = -1, last = -1;
@@ -100,7 +84,7 @@ static void say_layers_alike(struct text *text, const struct recipe *recipe, con
     for (const struct step *step = recipe->steps; step <= end;) {
         char other[LINE_ROOM] = "";
         const int layer = step < end ? step->layer : -1;
-        step = step < end ? say_layer(&(struct text){other, sizeof other, 0}, step, end) : end + 1;
+        step = step < end ? say_layer(&(struct listing){other, sizeof other, 0}, step, end) : end + 1;
         const bool alike = strcmp(other, line) == 0;
         if (alike && first < 0)
             first = layer;
@@ -108,7 +92,7 @@ static void say_layers_alike(struct text *text, const struct recipe *recipe, con
             last = layer;
         if (alike || first < 0)
             continue;
-        say(text, last > first ? "%s%d to %d" : "%s%d", between, first, last);
+        listing_add(text, last > first ? "%s%d to %d" : "%s%d", between, first, last);
         first = -1;
         between = ", ";
     }
@@ -116,22 +100,22 @@ static void say_layers_alike(struct text *text, const struct recipe *recipe, con
 
 size_t recipe_text(const struct recipe *recipe, char *to, size_t room)
 {
-    struct text text = {to, room, 0};
+    struct listing text = {to, room, 0};
     const struct step *const end = recipe->steps + recipe->n;
     for (const struct step *step = recipe->steps, *next; step < end; step = next) {
         char line[LINE_ROOM];
-        next = say_layer(&(struct text){line, sizeof line, 0}, step, end);
+        next = say_layer(&(struct listing){line, sizeof line, 0}, step, end);
         if (!is_first_alike(recipe, step, line))
             continue;
         if (step > recipe->steps)
-            say(&text, "\n");
+            listing_add(&text, "\n");
         if (step->layer < 0 || next == end) {
-            say(&text, "%s", line);
+            listing_add(&text, "%s", line);
             continue;
         }
-        say(&text, "layers ");
+        listing_add(&text, "layers ");
         say_layers_alike(&text, recipe, line);
-        say(&text, ": %s", line);
+        listing_add(&text, ": %s", line);
     }
     return text.length;
 }

@@ -12,7 +12,7 @@ ROOMS = {
     "yalm_group.h": ("yalm.h",),
     "util": ("yalm.h",),
     "model": ("util",),
-    "recipe": ("model",),
+    "recipe": ("util", "model"),
     "text": ("yalm.h", "util", "model"),
     "chat": ("util", "model"),
     "engine": ("yalm.h", "yalm_measure.h", "yalm_group.h", "util", "model", "recipe", "text", "chat"),
