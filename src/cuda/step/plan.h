@@ -1,5 +1,5 @@
-// One token's step as one kernel (step.cuh): what makes its phases (phases.cu), and what takes memory and launches it
-// (step.cu).
+// One token's step as one kernel (step.cuh): what makes its phases (plan.cu, phases.cu), and what takes memory and
+// launches it (step.cu).
 #pragma once
 #include "cuda/state.h"
 #include "cuda/step/step.cuh"
