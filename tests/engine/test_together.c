@@ -31,6 +31,8 @@ static const struct kind_of_model kinds[] = {
     {DTYPE_Q4N, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", false},
     {DTYPE_Q6, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", false},
     {DTYPE_Q5, 5, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", false},
+    {DTYPE_Q5U, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
+    {DTYPE_Q4A, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", false},
     {DTYPE_FP8, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_FP32, "dense", false},
     {DTYPE_Q4, 5, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
     {DTYPE_FP16, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
