@@ -45,11 +45,6 @@ MORE = {  # heads for which only one kernel is there
         config=cases.CASES["tiny-gemma4"].config | {"head_dim": 32, "global_head_dim": 64},
     ),
     # Gates of what attention gives, and a weighed shared expert, beside recurrent layers.
-    "qwen3_5-moe-head-32": dataclasses.replace(
-        cases.CASES["tiny-qwen3_5-moe"],
-        name="qwen3_5-moe-head-32",
-        config=cases.CASES["tiny-qwen3_5-moe"].config | {"head_dim": 32},
-    ),
     "qwen3-next-head-32": dataclasses.replace(
         cases.CASES["tiny-qwen3-next"],
         name="qwen3-next-head-32",
@@ -207,7 +202,7 @@ ONE_KERNEL += [(name, "fp16") for name in ("qwen3-yarn", "tiny-granite", "tiny-s
 # Its whole form: recurrent layers, gates, experts, shared ones, kinds of layers and heads, norms behind blocks and over all
 # heads, activations, soft caps, sink logits, growing queries.
 WHOLE_KERNEL = [
-    "qwen3_5-moe-head-32",
+    "qwen3-next-head-32",
     "glm4-moe-head-32",
     "tiny-gemma2",
     "tiny-gpt-oss",
@@ -216,7 +211,7 @@ WHOLE_KERNEL = [
     "tiny-granite-moe",
 ]
 WHOLE_KERNEL += ["tiny-qwen3-moe", "tiny-olmo2", "tiny-olmo3", "tiny-gemma3", "tiny-ministral3", "mixtral-3-of-5"]
-WHOLE_KERNEL += ["qwen3-next-head-32", "qwen3_5-long-keys"]
+WHOLE_KERNEL += ["qwen3_5-long-keys"]
 WHOLE_KERNEL = [("mixtral-256", "q4"), *((name, "fp16") for name in WHOLE_KERNEL), ("mixtral-256", "fp8")]
 
 # Facts that do not touch which keys are selected are left out; where layers are of several kinds, methods are refused
