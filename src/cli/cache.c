@@ -188,21 +188,32 @@ static void lock_path(char *path, size_t room, const struct cache_entry *entry)
     snprintf(path, room, "%s/%s.lock", entry->folder, entry->id);
 }
 
+static bool wait_for_lock(int lock)
+{
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0)
+        return true;
+    progress("another yalm converts this model: waiting for it");
+    int failed;
+    while ((failed = flock(lock, LOCK_EX)) != 0 && errno == EINTR)
+        ;
+    progress_clear();
+    return failed == 0;
+}
+
 yalm_status cache_lock(const struct cache_entry *entry, int *lock, yalm_error *error)
 {
     char path[PATH_MAX + 32];
+    *lock = -1;
     snprintf(path, sizeof path, "%s", entry->folder);
     if (!make_folders(path))
         return no_folder(path, error);
     lock_path(path, sizeof path, entry);
-    *lock = open(path, O_RDWR | O_CREAT, 0600); // not O_CLOEXEC: see cache.h
-    if (*lock < 0)
-        return no_folder(entry->folder, error);
-    if (flock(*lock, LOCK_EX | LOCK_NB) != 0) {
-        progress("another yalm converts this model: waiting for it");
-        while (flock(*lock, LOCK_EX) != 0 && errno == EINTR)
-            ;
-        progress_clear();
+    for (struct stat facts = {0}; facts.st_nlink == 0;) { // whoever had the lock has removed the file: it keeps out nobody
+        if (*lock >= 0)
+            close(*lock);
+        *lock = open(path, O_RDWR | O_CREAT, 0600); // not O_CLOEXEC: see cache.h
+        if (*lock < 0 || !wait_for_lock(*lock) || fstat(*lock, &facts) != 0)
+            return no_folder(entry->folder, error);
     }
     sweep(entry);
     return YALM_OK;
