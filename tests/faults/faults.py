@@ -26,8 +26,8 @@ FAULTS = (
     Fault(
         "matmul in 16-bit integers: a group takes its neighbour's scale",
         KERNELS + "vec/quant_int16.h",
-        "a->w_scales[r * MANY_SCALES + g]",
-        "a->w_scales[r * MANY_SCALES + (g ^ 1)]",
+        "a->w_scales[r * MANY_SCALES + at]",
+        "a->w_scales[r * MANY_SCALES + (at ^ 1)]",
         ("release/cpu/test_quant_kernels", "release/cpu/*"),
     ),
     Fault(
@@ -230,6 +230,13 @@ FAULTS = (
         "if (h->metadata_length > map->size - HEADER_SIZE)",
         "if (h->metadata_length > map->size + MAX_METADATA)",
         ("release/model/test_container", "release/model/*"),
+    ),
+    Fault(
+        "cancellation: a thread that is in an earlier layer ends there",
+        "src/cpu/state.h",
+        "(in == run && (stopped & ((1 << STOPPED_LAYER_BITS) - 1)) <= layer + 1)",
+        "(in == run && layer >= 0)",
+        ("release/engine/test_session",),
     ),
     Fault(
         "session file: damage is not noticed",
