@@ -157,9 +157,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--dtype",
         choices=MATRIX_TYPES,
-        help="of the weight matrices (default: as stored; what is quantised already becomes q4, q8 or fp8, which is said); "
-        "bf12 is bf16 without loss in 12 bits; q4 is a mixture, of --bits; with q4 and q5 the classifier becomes q6, "
-        "with q4 an embedding apart from it q5",
+        help="of the weight matrices (default: as stored; what is quantised already keeps its values or comes near them, "
+        "which is said); bf12 is bf16 without loss in 12 bits; q4 is a mixture, of --bits; with q4 and q5 the "
+        "classifier becomes q6, with q4 an embedding apart from it q5",
     )
     parser.add_argument(
         "--keep",
