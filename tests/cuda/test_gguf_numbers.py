@@ -1,5 +1,5 @@
-"""GGUF's numbers on the GPU, emulated or not: it multiplies them as fp16, so a file that keeps them gives the logits of one whose
-matrices the converter has made fp16."""
+"""GGUF's numbers on the GPU, emulated or not: it multiplies them as fp16, so a file that keeps them gives the logits of
+one whose matrices the converter has made fp16."""
 
 from __future__ import annotations
 
