@@ -169,8 +169,8 @@ typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } ya
 // What tokens become where they are multiplied with weights (docs/kernels.md says from how many tokens on, and by which
 // instruction sets). int16 loses less than an fp16 cache does. int8 takes half the arithmetic where tokens meet quantised
 // weights, and loses more than q8 does. fp32 keeps them in float32, as far as weights are not quantised. Refused where no
-// weights are of the types that it concerns. auto: int8 where layers have weights of 5 bits and fewer, which lose many times
-// what it does; else int16.
+// weights are of the types that it concerns. auto: int8 where layers' weights were rounded to 5 bits or fewer, which lost
+// many times what it does; else int16.
 typedef enum yalm_activations {
     YALM_ACTIVATIONS_AUTO = 0,
     YALM_ACTIVATIONS_INT16 = 1,

@@ -64,7 +64,7 @@ const struct option option_table[] = {
      "type of the KV cache"},
     {"Machine", "", "activations", "auto|int16|int8|fp32", NULL,
      OPTION_CHOICE, SESSION, AT(activations), 0, 0, "auto,int16,int8,fp32",
-     "form of tokens beside quantised weights; auto: int8 beside weights of 5 bits or fewer, else int16"},
+     "form of tokens beside quantised weights; auto: int8 beside weights rounded to 5 bits or fewer, else int16"},
 
     {"Attention", "", "attention", "A", "dense, sparq, nomad or hybrid",
      OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS, NULL},

@@ -73,6 +73,11 @@ static const enum dtype dtype_quants[DTYPE_COUNT] = {
     DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_Q8,  DTYPE_Q4,   DTYPE_Q4N, DTYPE_Q5, DTYPE_Q6,
     DTYPE_Q5K,  DTYPE_Q4,   DTYPE_Q5K,  DTYPE_Q6,  DTYPE_Q4,       DTYPE_Q5K, DTYPE_BF12, DTYPE_U8,  DTYPE_U32};
 
+// Whether the type is there to keep a GGUF file's numbers, and no weight is rounded to it.
+static inline int dtype_keeps(enum dtype type)
+{
+    return type >= DTYPE_Q5U && type <= DTYPE_Q5A;
+}
 // Whether eight groups' scales stand together: columns are a multiple of QUANT_EIGHT_COLS.
 static inline int dtype_in_eights(enum dtype type)
 {

@@ -122,11 +122,11 @@ static void chosen_by_the_weights(void **state)
     const struct {
         enum dtype q, others, classifier;
         yalm_activations want;
-    } cases[] = {{DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, YALM_ACTIVATIONS_INT16},
-                 {DTYPE_Q8, DTYPE_Q8, DTYPE_Q8, YALM_ACTIVATIONS_INT16},
-                 {DTYPE_Q8, DTYPE_Q8, DTYPE_Q4, YALM_ACTIVATIONS_INT16},
-                 {DTYPE_Q8, DTYPE_Q4, DTYPE_Q8, YALM_ACTIVATIONS_INT8},
-                 {DTYPE_Q4, DTYPE_Q8, DTYPE_Q8, YALM_ACTIVATIONS_INT8}};
+    } cases[] = {
+        {DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, YALM_ACTIVATIONS_INT16}, {DTYPE_Q8, DTYPE_Q8, DTYPE_Q8, YALM_ACTIVATIONS_INT16},
+        {DTYPE_Q8, DTYPE_Q8, DTYPE_Q4, YALM_ACTIVATIONS_INT16},       {DTYPE_Q8, DTYPE_Q4, DTYPE_Q8, YALM_ACTIVATIONS_INT8},
+        {DTYPE_Q4, DTYPE_Q8, DTYPE_Q8, YALM_ACTIVATIONS_INT8},        {DTYPE_Q4K, DTYPE_Q6K, DTYPE_Q6K, YALM_ACTIVATIONS_INT16},
+        {DTYPE_Q5U, DTYPE_Q5A, DTYPE_Q4A, YALM_ACTIVATIONS_INT16}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         yalm_activations activations = YALM_ACTIVATIONS_AUTO;
         assert_int_equal(resolve(&activations, cases[i].q, cases[i].others, cases[i].classifier), YALM_OK);
