@@ -259,6 +259,9 @@ static yalm_status clear(struct cache_entry *entry, const struct options *option
 {
     char path[PATH_MAX + NAME_MAX + 2];
     int models = 0;
+    for (int i = 1; i < options->n_words; i++)
+        if (options->words[i][0] == '\0')
+            return cli_error(error, YALM_USAGE, "yalm cache clear: an ID is empty: yalm cache lists them");
     DIR *folder = opendir(entry->folder);
     for (struct dirent *found; folder && (found = readdir(folder));) {
         const char *id = id_of(found->d_name);

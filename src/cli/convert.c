@@ -16,10 +16,12 @@ enum { ENDS = sizeof ends / sizeof *ends };
 
 static volatile pid_t running; // for the handler
 
+// Python writes a traceback where SIGINT meets it before the converter's first line, and ends in silence by SIGTERM. So it is
+// started without the former.
 static void pass_on(int signal)
 {
     if (running > 0)
-        kill(running, signal);
+        kill(running, signal == SIGINT ? SIGTERM : signal);
 }
 
 // ---------------------------------------------------------------- where it is
@@ -90,12 +92,16 @@ static yalm_status start(const char *python, char *const *words, yalm_error *err
     for (int i = 0; i < ENDS; i++)
         sigaddset(&blocked, ends[i]);
     sigprocmask(SIG_BLOCK, &blocked, &before); // until the handler knows whom to tell
+    const struct sigaction ignored = {.sa_handler = SIG_IGN};
+    struct sigaction handled;
+    sigaction(SIGINT, &ignored, &handled); // which the child inherits; what is blocked is not lost meanwhile
     posix_spawnattr_t how;
     posix_spawnattr_init(&how);
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK);
     posix_spawnattr_setsigmask(&how, &before);
     const int code = posix_spawnp(&child, python, NULL, &how, words, environ);
     posix_spawnattr_destroy(&how);
+    sigaction(SIGINT, &handled, NULL);
     running = child;
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (code == ENOENT)

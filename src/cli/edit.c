@@ -4,6 +4,7 @@
 #ifdef YALM_LIBEDIT
 #include <errno.h>
 #include <histedit.h>
+#include <langinfo.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -166,7 +167,9 @@ struct editor *editor_open(const char *const *words)
     HistEvent event;
     const char *terminal = getenv("TERM");
     struct editor *editor = calloc(1, sizeof *editor);
-    setlocale(LC_CTYPE, ""); // libedit reads characters, not bytes
+    // libedit reads characters, not bytes. A terminal sends UTF-8 also where no locale says so, as in containers.
+    if (setlocale(LC_CTYPE, "") == NULL || strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        setlocale(LC_CTYPE, "C.UTF-8");
     EditLine *lines = editor ? el_init("yalm", stdin, stdout, stderr) : NULL;
     if (lines)
         *editor = (struct editor){lines, history_init(), words, "", false, terminal && strcmp(terminal, "dumb") != 0};

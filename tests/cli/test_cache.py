@@ -158,6 +158,25 @@ def test_an_interrupt_leaves_nothing(yalm, source, cache, slow, number, whom):
     assert names(cache) == []
 
 
+@pytest.mark.parametrize("seconds", [0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4])
+def test_an_early_interrupt_is_silent(yalm, source, cache, seconds):
+    """Before the converter's first line Python itself would answer."""
+    run = subprocess.Popen([str(yalm), str(source), *ASK], stdout=-1, stderr=-1, start_new_session=True)
+    time.sleep(seconds)
+    os.killpg(run.pid, signal.SIGINT)
+    _, words = run.communicate(timeout=HANG)
+    assert run.returncode in (0, 130, -signal.SIGINT) and b"Traceback" not in words, words
+    assert not any(name.endswith((".tmp", ".lock")) for name in names(cache))
+
+
+def test_a_closed_stderr(yalm, source, cache):
+    shell = 'exec "$0" "$@" 2>&-'
+    done = subprocess.run(
+        ["sh", "-c", shell, str(yalm), str(source), *ASK], capture_output=True, timeout=HANG, check=False
+    )
+    assert done.returncode == 0 and done.stdout
+
+
 def test_what_a_killed_converter_left_is_swept(yalm, bare, source, cache, slow, monkeypatch):
     run = subprocess.Popen([str(yalm), str(source), *ASK], stdout=-1, stderr=-1, start_new_session=True)
     wait_until(slow.exists)
@@ -181,6 +200,7 @@ def test_listed_and_cleared(bare, source, cache):
     (cache / "notes.txt").write_text("mine")
     assert bare("cache", "clear", one[:16]).stdout.decode() == f"{cache}: 1 model removed\n"
     assert "no model 'ffff'" in said(bare("cache", "clear", "ffff"), 2)
+    assert "an ID is empty" in said(bare("cache", "clear", ""), 2)
     assert bare("cache", "clear").stdout.decode() == f"{cache}: 1 model removed\n"
     assert names(cache) == ["notes.txt"]
     assert "expected nothing, or clear" in said(bare("cache", "empty"), 2)

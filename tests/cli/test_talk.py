@@ -57,6 +57,14 @@ def test_one_answer(chatty, tmp_path):
     assert "the message: expected UTF-8" in chatty.fails(2, "-m", "chat", "-f", "-", stdin=b"\xff")
 
 
+def test_letters_without_a_locale(chatty, tmp_path):
+    terminal = talk(chatty, *GREEDY, env={"LC_ALL": "C"})
+    terminal.type("a café\n")
+    terminal.until("> $")
+    assert saved(terminal, tmp_path / "talk")[0] == ("user", "a café")
+    leave(terminal)
+
+
 def test_pasted_lines_are_one_message(chatty, tmp_path):
     terminal = talk(chatty, *GREEDY)
     terminal.type("And: \x1b[200~one\rtwo\t\x1b[31m\rthree\r\x1b[201~")

@@ -358,6 +358,7 @@ def test_any_flipped_byte_of_the_header(model, tmp_path, monkeypatch, capsys):
 CHANGES = [
     (lambda w: w.add_string("general.architecture", "gemma9"), 'general.architecture: "gemma9" is not supported'),
     (lambda w: w.add_string("llama.embedding_length", "wide"), "not of the form that is expected: TypeError"),
+    (lambda w: w.add_string("split.count", "2"), 'split.count is "2", expected an integer'),
     (lambda w: w.add_type("adapter"), 'general.type is "adapter", expected a model'),
     (lambda w: w.add_block_count(4), 'tensor "model.layers.3.input_layernorm.weight" is missing'),
     (lambda w: w.add_head_count([4, 2, 4]), "num_attention_heads: found [4, 2, 4], expected an integer"),

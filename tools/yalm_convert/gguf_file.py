@@ -95,6 +95,9 @@ class _Reader:
 def read_gguf(path: Path) -> GgufFile:
     """The file and, where it is the first of several parts, the others."""
     whole = _read_one(path)
+    for key in ("split.count", "split.no", "split.tensors.count"):
+        if type(whole.get(key, 0)) is not int:
+            raise ModelError(f"{path}: {key} is {shown(whole.get(key))}, expected an integer")
     count = whole.get("split.count", 0)
     if count <= 1:
         return whole
