@@ -325,7 +325,7 @@ static void attend_blocks(struct cpu_state *s, const struct batch *batch, const 
         }
 }
 
-// Query q's output: alpha Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, in the order of the parts.
+// Query q's output: alpha Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, the parts in order.
 // `begin`: where the parts of its block of tokens lie, (n_kv_heads, n_parts, n_queries).
 static float *merge_query(struct cpu_state *s, const struct cpu_kind *kind, size_t begin, int n_parts, int n_queries,
                           int kv_head, int first_token, int q, float alpha)

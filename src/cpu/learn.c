@@ -1,5 +1,5 @@
-// k-means of keys as the cache sees them: each sample, recorded before its rotation, is rotated to a position of its own, so
-// that the samples of a head are spread over all rotations that the context can reach (attention scores keys where they stand).
+// k-means of keys as the cache sees them. Samples are recorded before their rotation, and each is rotated to a position of its
+// own. So a head's samples are spread over all rotations that the context can reach: attention scores keys where they stand.
 //
 // k-means++ (Arthur and Vassilvitskii, 2007) chooses the first centroids, then Lloyd's iterations move them: each sample goes
 // to its nearest centroid, by the very kernel that encodes keys, and each centroid to the mean of its samples. One KV head is

@@ -1,5 +1,5 @@
-// Sessions with hybrid attention: equal to dense attention where all keys are selected, near to it where few are, the same to
-// the bit however tokens came and on any number of threads, and what it refuses.
+// Sessions with hybrid attention. They equal dense attention where all keys are selected, and are near to it where few are.
+// Bits are the same however tokens came, and on any number of threads. And what it refuses.
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -138,8 +138,8 @@ static void test_how_many_keys(void **state)
     assert_int_equal(hybrid_local(&h, 1024), 16);
 }
 
-// By default it begins where reading less pays: 8 bytes of codes, 3/16 of the rows of 160 bytes and 192 KB for the steps are
-// less than all rows from 1,612 keys on, and lengths are tried in steps of 64.
+// By default it begins where reading less pays. What it reads is 8 bytes of codes, 3/16 of the rows of 160 bytes, and 192 KB for
+// the steps. From 1,612 keys on that is less than all rows; lengths are tried in steps of 64.
 static void test_the_break_even_length(void **state)
 {
     (void)state;

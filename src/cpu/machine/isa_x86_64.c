@@ -80,7 +80,7 @@ const struct cpu_kernels *const *cpu_kernels_of_machine(void)
     return list;
 }
 
-// Measured: a Zen 5 reads quantised rows at 95 to 100 % of its limit two at a time and at 87 four at a time, an Emerald Rapids
+// Measured: a Zen 5 reads quantised rows at 95 to 100 % of its limit two at a time, and at 87 four at a time. An Emerald Rapids
 // is faster with four. A Zen 4, whose L1 is a third smaller, loses up to a quarter where all that is read passes through that
 // (docs/kernels.md, what L1 keeps). An Emerald Rapids reads runs at 95 % of its limit when they are fetched to L2 and at 79
 // when to L1, whose line buffers are few; to a Zen 5 it makes no difference.

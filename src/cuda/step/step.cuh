@@ -2,8 +2,8 @@
 // logits.
 //
 // Decode reads every weight once, and between two products a device of separate kernels rests: for the tail of one, the launch,
-// and until the other has its input. Here one warp of each block, the reader, copies the block's share of all products to a
-// ring in shared memory, one after the other (bulk copies, which need no threads). It waits for places in the ring only, never
+// and until the other has its input. Here one warp of each block is the reader. It copies the block's share of all products to
+// a ring in shared memory, one after the other (bulk copies, which need no threads). It waits for places in the ring only, never
 // for other blocks: weights depend on nothing. So while blocks wait for each other the ring fills with what comes next, 132 *
 // 190 KB on an H100: as much as memory gives in 8 us, longer than any wait. The idea: Spector et al., "Look Ma, No Bubbles!
 // Designing a Low-Latency Megakernel for Llama-1B", 2025.
