@@ -138,8 +138,8 @@ static void test_how_many_keys(void **state)
     assert_int_equal(hybrid_local(&h, 1024), 16);
 }
 
-// By default it begins where reading less pays. What it reads is 8 bytes of codes, 3/16 of the rows of 160 bytes, and 192 KB for
-// the steps. From 1,612 keys on that is less than all rows; lengths are tried in steps of 64.
+// By default it begins where reading less pays. What it reads is 8 bytes of codes, 3/16 of the rows of 160 bytes, and 192 KB
+// for the steps. From 1,612 keys on that is less than all rows; lengths are tried in steps of 64.
 static void test_the_break_even_length(void **state)
 {
     (void)state;

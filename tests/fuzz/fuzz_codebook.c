@@ -1,7 +1,7 @@
 // Fuzzes the file of codebooks. The input's first byte picks what its rest is: the file as it is; or a header's fields behind
 // the magic bytes, and some of the centroids. Length, the model's checksum and the body's are made right then, so that
-// mutations reach what lies behind them. Whatever it is, it is opened, with as many finite centroids as the model needs, or refused with
-// one line of text.
+// mutations reach what lies behind them. Whatever it is, it is opened, with as many finite centroids as the model needs, or
+// refused with one line of text.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,12 @@
 // One token's step as one kernel: what its parts share. A block for each multiprocessor stays from the first layer to the
 // logits.
 //
-// Decode reads every weight once, and between two products a device of separate kernels rests: for the tail of one, the launch,
-// and until the other has its input. Here one warp of each block is the reader. It copies the block's share of all products to
-// a ring in shared memory, one after the other (bulk copies, which need no threads). It waits for places in the ring only, never
-// for other blocks: weights depend on nothing. So while blocks wait for each other the ring fills with what comes next, 132 *
-// 190 KB on an H100: as much as memory gives in 8 us, longer than any wait. The idea: Spector et al., "Look Ma, No Bubbles!
-// Designing a Low-Latency Megakernel for Llama-1B", 2025.
-//
+// Decode reads every weight once, and between two products a device of separate kernels rests: for the tail of one, the
+// launch, and until the other has its input. Here one warp of each block is the reader. It copies the block's share of all
+// products to a ring in shared memory, one after the other (bulk copies, which need no threads). It waits for places in the
+// ring only, never for other blocks: weights depend on nothing. So while blocks wait for each other the ring fills with what
+// comes next, 132 * 190 KB on an H100: as much as memory gives in 8 us, longer than any wait. The idea: Spector et al., "Look
+// Ma, No Bubbles! Designing a Low-Latency Megakernel for Llama-1B", 2025.
 // Blocks hand each other what they have computed word by word: each word tells by its lowest bit that it is there (told_wait),
 // so that nobody waits for more than he needs, and for no fence. (A release at a phase's end took 1.5 us, since it waited for
 // the copies under way.)
