@@ -7,6 +7,7 @@
 // ring only, never for other blocks: weights depend on nothing. So while blocks wait for each other the ring fills with what
 // comes next, 132 * 190 KB on an H100: as much as memory gives in 8 us, longer than any wait. The idea: Spector et al., "Look
 // Ma, No Bubbles! Designing a Low-Latency Megakernel for Llama-1B", 2025.
+//
 // Blocks hand each other what they have computed word by word: each word tells by its lowest bit that it is there (told_wait),
 // so that nobody waits for more than he needs, and for no fence. (A release at a phase's end took 1.5 us, since it waited for
 // the copies under way.)
