@@ -112,7 +112,7 @@ def main() -> int:
 
 def interrupt(number: int, frame: object) -> None:
     for other in ENDS:  # a terminal and yalm both tell of a ^C: the second one must not disturb the tidying up
-        signal.signal(other, signal.SIG_IGN)
+        signal.signal(other, lambda *_: None)  # by SIG_IGN, Python complains of one that has just come
     raise KeyboardInterrupt(number)
 
 

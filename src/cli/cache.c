@@ -151,7 +151,7 @@ bool cache_holds(const struct cache_entry *entry)
         uint64_t length;
     } head;
     struct stat facts;
-    const int file = open(entry->file, O_RDONLY | O_CLOEXEC);
+    const int file = open(entry->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const bool whole = file >= 0 && fstat(file, &facts) == 0 && read(file, &head, sizeof head) == (ssize_t)sizeof head &&
                        memcmp(head.magic, magic, sizeof magic) == 0 && head.length == (uint64_t)facts.st_size;
     if (whole)
@@ -303,7 +303,7 @@ static uint64_t show(const char *folder, const char *name)
     if (localtime_r(&facts.st_mtime, &local))
         strftime(day, sizeof day, "%Y-%m-%d %H:%M", &local);
     printf("%.*s  %8s  %-6s  used %s  %s\n", CACHE_ID, name, human_bytes((uint64_t)facts.st_size),
-           model ? yalm_model_facts(model)->weight_dtype : "?", day, model ? yalm_model_facts(model)->name : "damaged");
+           model ? yalm_model_facts(model)->weight_dtype : "?", day, model ? plain(yalm_model_facts(model)->name) : "damaged");
     yalm_model_close(model);
     return (uint64_t)facts.st_size;
 }
@@ -321,6 +321,8 @@ yalm_status run_cache(const struct options *options, yalm_error *error)
     struct dirent **entries;
     uint64_t bytes = 0;
     const int n = scandir(entry.folder, &entries, is_model, alphasort);
+    if (n < 0 && errno != ENOENT)
+        return cli_error(error, YALM_FAILED, "%s: %s", entry.folder, strerror(errno));
     for (int i = 0; i < n; i++) {
         bytes += show(entry.folder, entries[i]->d_name);
         free(entries[i]);

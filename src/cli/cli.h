@@ -28,6 +28,8 @@ yalm_status cli_no_memory(yalm_error *error);
 
 // One line on stderr; the newline is added.
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const char *
+plain(const char *text); // without control characters, of which a terminal would make something; until the next call
 void say_error(const yalm_error *error); // "yalm: …", nothing where the text is empty
 
 // Progress is one line on stderr that is written over, and only where stderr is a terminal.

@@ -26,14 +26,14 @@ struct editor {
     const char *const *words;
     const char *prompt;
     bool stopped, pastes;
+    int held; // a byte that was read, and ended a character that was not whole; else -1
 };
 
-static volatile sig_atomic_t resized;
+static volatile sig_atomic_t resized, ended; // ended: the signal that the program is to end by
 
-static void on_resize(int signal)
+static void on_signal(int signal)
 {
-    (void)signal;
-    resized = 1;
+    *(signal == SIGWINCH ? &resized : &ended) = signal;
 }
 
 static struct editor *editor_of(EditLine *lines)
@@ -51,10 +51,14 @@ static char *show_prompt(EditLine *lines)
 // The next character that is typed. When the window has another size the line is drawn again.
 static int read_character(EditLine *lines, wchar_t *character)
 {
+    struct editor *editor = editor_of(lines);
     mbstate_t state = {0};
-    for (;;) {
-        char byte;
-        const ssize_t n = read(STDIN_FILENO, &byte, 1);
+    for (bool begun = false;; begun = true) {
+        char byte = (char)editor->held;
+        const ssize_t n = editor->held >= 0 ? 1 : read(STDIN_FILENO, &byte, 1);
+        editor->held = -1;
+        if (ended)
+            return 0;
         if (resized) {
             resized = 0;
             el_resize(lines);
@@ -65,8 +69,10 @@ static int read_character(EditLine *lines, wchar_t *character)
         if (n <= 0)
             return (int)n;
         const size_t length = mbrtowc(character, &byte, 1, &state);
-        if (length == (size_t)-1)
+        if (length == (size_t)-1) {
             *character = 0xfffd;
+            editor->held = begun ? (unsigned char)byte : -1;
+        }
         if (length != (size_t)-2)
             return 1;
     }
@@ -107,6 +113,8 @@ static unsigned char take_paste(EditLine *lines, int character)
         n = next[0] == paste_end[0];
         if (n > 0)
             continue;
+        if (next[0] == 3) // ^C, of a paste that does not end
+            return take_interrupt(lines, 3);
         const bool ends_line = next[0] == '\r' || (next[0] == '\n' && before != '\r');
         before = next[0];
         if (ends_line)
@@ -172,7 +180,7 @@ struct editor *editor_open(const char *const *words)
         setlocale(LC_CTYPE, "C.UTF-8");
     EditLine *lines = editor ? el_init("yalm", stdin, stdout, stderr) : NULL;
     if (lines)
-        *editor = (struct editor){lines, history_init(), words, "", false, terminal && strcmp(terminal, "dumb") != 0};
+        *editor = (struct editor){lines, history_init(), words, "", false, terminal && strcmp(terminal, "dumb") != 0, -1};
     if (lines == NULL || editor->history == NULL) {
         if (lines)
             el_end(lines);
@@ -220,17 +228,26 @@ void editor_close(struct editor *editor)
 
 enum line_result editor_read(struct editor *editor, const char *prompt, char **line)
 {
+    static const int signals[] = {SIGWINCH, SIGTERM, SIGHUP};
+    enum { SIGNALS = sizeof signals / sizeof *signals };
     int n = 0;
-    struct sigaction before, action = {.sa_handler = on_resize}; // without SA_RESTART: the terminal is read no further
+    struct sigaction before[SIGNALS], action = {.sa_handler = on_signal}; // without SA_RESTART: the terminal is read no further
     sigemptyset(&action.sa_mask);
-    sigaction(SIGWINCH, &action, &before);
+    for (int i = 0; i < SIGNALS; i++)
+        sigaction(signals[i], &action, &before[i]);
     editor->prompt = prompt;
     editor->stopped = false;
     el_set(editor->lines, EL_PREP_TERM, 1); // before the prompt: ^C is a character from when it can be seen
     fputs(editor->pastes ? PASTES : "", stdout);
     const char *typed = el_gets(editor->lines, &n);
     fputs(editor->pastes ? NO_PASTES : "", stdout);
-    sigaction(SIGWINCH, &before, NULL);
+    for (int i = 0; i < SIGNALS; i++)
+        sigaction(signals[i], &before[i], NULL);
+    if (ended) { // as without an editor, but that the terminal is as it was
+        fflush(stdout);
+        el_set(editor->lines, EL_PREP_TERM, 0);
+        raise(ended);
+    }
     if (editor->stopped || typed == NULL || n <= 0) // the cursor still stands behind the prompt
         fputc('\n', stdout);
     fflush(stdout);

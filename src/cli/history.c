@@ -2,6 +2,7 @@
 #include "cli/history.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "cli/folders.h"
 
 enum { MOST = 2000, KEPT = 1000 }; // messages
+enum { LONGEST = 64 << 10 };       // bytes: an editor of lines takes seconds for more
 
 static bool path_of(char *path, size_t room, bool make)
 {
@@ -22,6 +24,20 @@ static bool path_of(char *path, size_t room, bool make)
     if (make && !make_folders(folder))
         return false;
     return snprintf(path, room, "%s/history", folder) > 0;
+}
+
+// NULL, too, where something else than a file stands there, which might never end.
+static FILE *open_file(const char *path, int how, const char *mode)
+{
+    struct stat facts;
+    const int file = open(path, how | O_CLOEXEC | O_NONBLOCK, 0600);
+    if (file >= 0 && fstat(file, &facts) == 0 && S_ISREG(facts.st_mode))
+        return fdopen(file, mode);
+    if (file >= 0) {
+        close(file);
+        errno = ENOTSUP;
+    }
+    return NULL;
 }
 
 // The newest messages alone, under another name until they are whole.
@@ -46,13 +62,14 @@ void history_read(void (*each)(void *context, const char *message), void *contex
     char path[PATH_MAX + 16], *line = NULL;
     size_t room = 0;
     int n = 0;
-    FILE *file = path_of(path, sizeof path, false) ? fopen(path, "r") : NULL;
+    FILE *file = path_of(path, sizeof path, false) ? open_file(path, O_RDONLY, "r") : NULL;
     for (; file && getline(&line, &room, file) > 0; n++) {
         char *to = line;
         for (const char *at = line; *at && *at != '\n'; at++)
             *to++ = *at != '\\' || at[1] == 0 ? *at : *++at == 'n' ? '\n' : *at;
         *to = 0;
-        each(context, line);
+        if (to - line <= LONGEST)
+            each(context, line);
     }
     if (n > MOST)
         shorten(file, path, n);
@@ -64,7 +81,7 @@ void history_read(void (*each)(void *context, const char *message), void *contex
 bool history_add(const char *message)
 {
     char path[PATH_MAX + 16], *line = malloc(2 * strlen(message) + 2), *to = line;
-    FILE *file = line && path_of(path, sizeof path, true) ? fopen(path, "a") : NULL;
+    FILE *file = line && path_of(path, sizeof path, true) ? open_file(path, O_WRONLY | O_APPEND | O_CREAT, "a") : NULL;
     if (file == NULL) {
         free(line);
         return false;

@@ -62,7 +62,7 @@ static void print_text(const struct options *options, const yalm_model *model)
 {
     const yalm_model_info *facts = yalm_model_facts(model);
     printf("file             %s, %s\n", options->named, human_bytes(facts->file_bytes));
-    printf("name             %s\n", facts->name);
+    printf("name             %s\n", plain(facts->name));
     printf("architecture     %s\n", facts->architecture);
     printf("parameters       %" PRId64 "\n", facts->n_params);
     printf("weights          %s, %s\n", facts->weight_dtype, human_bytes(facts->weight_bytes));

@@ -247,6 +247,8 @@ static yalm_status set_operand(struct options *options, const char *text, yalm_e
         options->model = text;
     else if (options->runs && options->prompt == NULL)
         options->prompt = text;
+    else if (options->model && access(options->model, F_OK) != 0 && option_hint(options->model))
+        return cli_error(error, YALM_USAGE, "'%s' is no file (%s)", options->model, option_hint(options->model));
     else
         return cli_error(error, YALM_USAGE, "'%s' is one argument too many (the model is '%s'; text comes after -i)", text,
                          options->model ? options->model : "not given");

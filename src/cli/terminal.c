@@ -9,6 +9,22 @@
 
 #include "cli/cli.h"
 
+// A file's name, or a model's, may hold anything: no control character of it reaches a terminal, but for those in `left`.
+static void mask(char *text, const char *left)
+{
+    for (char *at = text; *at; at++)
+        if (((unsigned char)*at < 32 || *at == 127) && !strchr(left, *at))
+            *at = '?';
+}
+
+const char *plain(const char *text)
+{
+    static char shown[512];
+    snprintf(shown, sizeof shown, "%s", text);
+    mask(shown, "");
+    return shown;
+}
+
 yalm_status cli_error(yalm_error *error, yalm_status status, const char *format, ...)
 {
     if (error == NULL)
@@ -18,9 +34,7 @@ yalm_status cli_error(yalm_error *error, yalm_status status, const char *format,
     vsnprintf(error->text, sizeof error->text, format, args);
     va_end(args);
     error->status = status;
-    for (char *at = error->text; *at; at++) // a file's name may hold anything
-        if ((unsigned char)*at < 32 || *at == 127)
-            *at = '?';
+    mask(error->text, "");
     return status;
 }
 
@@ -31,11 +45,15 @@ yalm_status cli_no_memory(yalm_error *error)
 
 void say(const char *format, ...)
 {
+    char *text = NULL;
     va_list args;
     va_start(args, format);
     progress_clear();
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    if (vasprintf(&text, format, args) >= 0) {
+        mask(text, "\n\t");
+        fprintf(stderr, "%s\n", text);
+        free(text);
+    }
     va_end(args);
 }
 
@@ -44,7 +62,8 @@ void say_error(const yalm_error *error)
     if (error->text[0] == 0)
         return;
     const bool red = colour_wanted();
-    say("%syalm:%s %s", red ? "\033[1;31m" : "", red ? "\033[0m" : "", error->text);
+    progress_clear();
+    fprintf(stderr, "%syalm:%s %s\n", red ? "\033[1;31m" : "", red ? "\033[0m" : "", error->text);
 }
 
 bool progress_wanted(void)

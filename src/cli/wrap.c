@@ -98,10 +98,10 @@ yalm_status wrap_output(const char *bytes, size_t length, yalm_error *error)
         }
         bool wide;
         const bool begins = (byte & 0xc0) != 0x80; // a character
-        if (begins && now.length > 0 && (columns(now.word, now.length, &wide), wide || now.length > LONGEST - 8))
+        if ((begins && now.length > 0 && (columns(now.word, now.length, &wide), wide || now.length > LONGEST - 8)) ||
+            now.length == LONGEST)
             status = send_word(error);
-        if (now.length < LONGEST)
-            now.word[now.length++] = (char)byte;
+        now.word[now.length++] = (char)byte;
     }
     return status;
 }

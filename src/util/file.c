@@ -56,7 +56,7 @@ static yalm_status copy_file(struct mapping *mapping, int fd, yalm_error *error)
 yalm_status mapping_open(struct mapping *mapping, const char *path, bool huge_pages, yalm_error *error)
 {
     *mapping = (struct mapping){.path = path};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe is refused, not waited for
     if (fd < 0)
         return error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
     struct stat info;

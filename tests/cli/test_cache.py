@@ -231,6 +231,16 @@ def test_a_full_disk(bare, source, cache, tmp_path, monkeypatch):
     assert names(cache) == []
 
 
+def test_names_that_a_terminal_would_obey(bare, source, cache, tmp_path):
+    path = tmp_path / "\x1b[31mred"
+    shutil.copytree(source, path)
+    done = bare(path, *ASK)
+    assert done.returncode == 0 and b"\x1b" not in done.stderr and b"?[31mred: is converted once" in done.stderr
+    assert b"\x1b" not in bare("cache").stdout
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a regular file" in said(bare(tmp_path / "pipe", *ASK), 1)
+
+
 def test_no_converter_and_no_python(bare, source, cache, tmp_path, yalm):
     line = said(bare(source, *ASK, env={**os.environ, "YALM_CONVERTER": str(tmp_path)}), 1)
     assert line.endswith(f"YALM_CONVERTER={tmp_path}: there is no convert.py in it")

@@ -170,6 +170,52 @@ def test_history_that_cannot_be_kept(chatty, tmp_path):
     leave(terminal)
 
 
+def test_history_that_never_ends(chatty, tmp_path):
+    folder = tmp_path / "yalm"
+    folder.mkdir()
+    os.mkfifo(folder / "history")
+    terminal = talk(chatty, *GREEDY, env={"XDG_STATE_HOME": str(tmp_path)})
+    terminal.type("Hi\n")
+    assert "is not kept for later runs: " in terminal.until(r"\n> $")
+    leave(terminal)
+
+
+def test_history_of_a_huge_message(chatty, tmp_path):
+    """An editor of lines takes minutes to draw it."""
+    (tmp_path / "yalm").mkdir()
+    (tmp_path / "yalm/history").write_text("one\n" + "x" * 3_000_000 + "\n")
+    terminal = talk(chatty, *GREEDY, env={"XDG_STATE_HOME": str(tmp_path)})
+    terminal.type("\x1b[A")
+    terminal.until("one")
+    terminal.type("\x15")
+    leave(terminal)
+
+
+def test_a_paste_without_an_end(chatty):
+    terminal = talk(chatty, *GREEDY)
+    terminal.type("\x1b[200~hello")
+    terminal.type("\x03")
+    terminal.until(r"\n.*> $")
+    leave(terminal)
+
+
+def test_half_a_character(chatty, tmp_path):
+    terminal = talk(chatty, *GREEDY)
+    os.write(terminal.master, b"Hi \xc3\n")
+    terminal.until(r"\n> $")
+    assert saved(terminal, tmp_path / "talk")[0] == ("user", "Hi \ufffd")
+    leave(terminal)
+
+
+def test_a_terminal_behind_a_signal(chatty):
+    terminal = talk(chatty, *GREEDY)
+    terminal.run.send_signal(signal.SIGTERM)
+    assert terminal.run.wait(timeout=HANG) == -signal.SIGTERM
+    echo = termios.ECHO | termios.ICANON | termios.ISIG
+    assert termios.tcgetattr(terminal.master)[3] & echo == echo
+    os.close(terminal.master)
+
+
 def test_a_window_that_changes_its_size(chatty):
     terminal = talk(chatty, *GREEDY)
     terminal.type("word " * 10)

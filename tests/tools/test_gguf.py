@@ -316,6 +316,15 @@ def test_values_that_are_no_numbers(model, refused, tmp_path):
 # ------------------------------------------------------------------------------------ what is refused
 
 
+def test_a_tensor_between_places(model, refused, tmp_path):
+    path = gguf_files.write(model("tiny-llama"), tmp_path / "model.gguf")
+    whole, name = bytearray(path.read_bytes()), b"output_norm.weight"
+    at = whole.index(name) + len(name) + 4 + 8 + 4  # behind the number of dimensions, the one there is, and the type
+    whole[at] += 1
+    path.write_bytes(whole)
+    refused(path, "output_norm.weight", "expected a multiple of 32")
+
+
 def test_truncated_anywhere(model, refused, tmp_path):
     path = gguf_files.write(model("tiny-llama"), tmp_path / "whole.gguf", tokenizer=bpe)
     whole, cut = path.read_bytes(), tmp_path / "cut.gguf"

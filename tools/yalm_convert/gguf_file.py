@@ -152,6 +152,8 @@ def _parse(reader: _Reader) -> GgufFile:
         raise reader.error(f"general.alignment is {shown(alignment)}, expected a power of two")
     start = -(-reader.at // alignment) * alignment
     for name, kind, shape, offset in infos:
+        if offset % alignment:
+            raise reader.error(f"tensor {shown(name)} is at {offset}, expected a multiple of {alignment}")
         if name in found.entries:
             raise reader.error(f"tensor {shown(name)} is there twice")
         found.entries[name] = _entry(reader, name, kind, shape, start + offset)
