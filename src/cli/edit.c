@@ -6,6 +6,7 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ struct editor {
     const char *const *words;
     const char *prompt;
     bool stopped, pastes;
-    int held; // a byte that was read, and ended a character that was not whole; else -1
+    int held;         // a byte that was read, and ended a character that was not whole; else -1
+    sigset_t waiting; // what is blocked while a key is waited for
 };
 
 static volatile sig_atomic_t resized, ended; // ended: the signal that the program is to end by
@@ -53,9 +55,11 @@ static int read_character(EditLine *lines, wchar_t *character)
 {
     struct editor *editor = editor_of(lines);
     mbstate_t state = {0};
-    for (bool begun = false;; begun = true) {
+    for (;;) {
         char byte = (char)editor->held;
-        const ssize_t n = editor->held >= 0 ? 1 : read(STDIN_FILENO, &byte, 1);
+        struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+        const bool held = editor->held >= 0, woken = !held && ppoll(&input, 1, NULL, &editor->waiting) < 0;
+        const ssize_t n = held ? 1 : woken ? -1 : read(STDIN_FILENO, &byte, 1);
         editor->held = -1;
         if (ended)
             return 0;
@@ -68,6 +72,7 @@ static int read_character(EditLine *lines, wchar_t *character)
             continue;
         if (n <= 0)
             return (int)n;
+        const bool begun = !mbsinit(&state);
         const size_t length = mbrtowc(character, &byte, 1, &state);
         if (length == (size_t)-1) {
             *character = 0xfffd;
@@ -180,7 +185,12 @@ struct editor *editor_open(const char *const *words)
         setlocale(LC_CTYPE, "C.UTF-8");
     EditLine *lines = editor ? el_init("yalm", stdin, stdout, stderr) : NULL;
     if (lines)
-        *editor = (struct editor){lines, history_init(), words, "", false, terminal && strcmp(terminal, "dumb") != 0, -1};
+        *editor = (struct editor){.lines = lines,
+                                  .history = history_init(),
+                                  .words = words,
+                                  .prompt = "",
+                                  .pastes = terminal && strcmp(terminal, "dumb") != 0,
+                                  .held = -1};
     if (lines == NULL || editor->history == NULL) {
         if (lines)
             el_end(lines);
@@ -231,10 +241,15 @@ enum line_result editor_read(struct editor *editor, const char *prompt, char **l
     static const int signals[] = {SIGWINCH, SIGTERM, SIGHUP};
     enum { SIGNALS = sizeof signals / sizeof *signals };
     int n = 0;
-    struct sigaction before[SIGNALS], action = {.sa_handler = on_signal}; // without SA_RESTART: the terminal is read no further
+    struct sigaction before[SIGNALS], action = {.sa_handler = on_signal};
+    sigset_t blocked; // they come while a key is waited for, so that none is overlooked
     sigemptyset(&action.sa_mask);
-    for (int i = 0; i < SIGNALS; i++)
+    sigemptyset(&blocked);
+    for (int i = 0; i < SIGNALS; i++) {
         sigaction(signals[i], &action, &before[i]);
+        sigaddset(&blocked, signals[i]);
+    }
+    pthread_sigmask(SIG_BLOCK, &blocked, &editor->waiting);
     editor->prompt = prompt;
     editor->stopped = false;
     el_set(editor->lines, EL_PREP_TERM, 1); // before the prompt: ^C is a character from when it can be seen
@@ -243,6 +258,7 @@ enum line_result editor_read(struct editor *editor, const char *prompt, char **l
     fputs(editor->pastes ? NO_PASTES : "", stdout);
     for (int i = 0; i < SIGNALS; i++)
         sigaction(signals[i], &before[i], NULL);
+    pthread_sigmask(SIG_SETMASK, &editor->waiting, NULL);
     if (ended) { // as without an editor, but that the terminal is as it was
         fflush(stdout);
         el_set(editor->lines, EL_PREP_TERM, 0);
