@@ -62,6 +62,12 @@ static yalm_status read_conversation(const struct chat *chat, struct text *text,
     return status;
 }
 
+// -i or -f: there is nobody to type a command.
+static bool answers_once(const struct chat *chat)
+{
+    return chat->options->prompt || chat->options->file;
+}
+
 static yalm_status check_room(const struct chat *chat, size_t n, yalm_error *error)
 {
     const int context = yalm_session_facts(chat->session)->context;
@@ -69,11 +75,10 @@ static yalm_status check_room(const struct chat *chat, size_t n, yalm_error *err
         return cli_error(error, YALM_USAGE, "the conversation has no tokens");
     if (n < (size_t)context)
         return YALM_OK;
-    return cli_error(
-        error, YALM_USAGE,
-        "the conversation has %zu tokens, and the context holds %d: /undo takes the last turn back, /reset begins anew; -T N, "
-        "at the start, makes it larger",
-        n, context);
+    return cli_error(error, YALM_USAGE, "the conversation has %zu tokens, and the context holds %d: %s", n, context,
+                     answers_once(chat)
+                         ? "-T N makes it larger"
+                         : "/undo takes the last turn back, /reset begins anew; -T N, at the start, makes it larger");
 }
 
 // ---------------------------------------------------------------- the answer
@@ -144,9 +149,11 @@ static void say_full(const struct chat *chat)
 {
     const int context = yalm_session_facts(chat->session)->context, most = yalm_model_facts(chat->model)->context_length;
     char larger[64] = "";
+    const bool once = answers_once(chat);
     if (context < most)
-        snprintf(larger, sizeof larger, "-T N at the start makes it larger, up to %d; ", most);
-    say("(the context of %d tokens is full, and the answer ends here: %s/undo or /reset makes room)", context, larger);
+        snprintf(larger, sizeof larger, "%s-T N at the start makes it larger, up to %d", once ? ": " : "", most);
+    say("(the context of %d tokens is full, and the answer ends here%s%s%s%s)", context, once ? "" : ": ", larger,
+        !once && *larger ? "; " : "", once ? "" : "/undo or /reset makes room");
 }
 
 // An answer that was written becomes a message, whole or not.

@@ -56,6 +56,8 @@ struct text {
 
 // All of a file, or of stdin for "-".
 yalm_status text_read(struct text *text, const char *path, yalm_error *error);
+// The same, of a file that must be there: a named pipe that nobody writes to is refused, not waited for.
+yalm_status text_read_at_once(struct text *text, const char *path, yalm_error *error);
 
 struct tokens {
     int32_t *ids; // (n), owned

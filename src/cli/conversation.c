@@ -9,6 +9,7 @@
 #include <utf8proc.h>
 
 #include "cli/cli.h"
+#include "util/file.h"
 
 // ---------------------------------------------------------------- messages
 
@@ -158,7 +159,9 @@ static yalm_status file_error(const char *path, yalm_error *error)
 
 static yalm_status write_text(const char *path, const char *to, const char *text, yalm_error *error)
 {
-    FILE *file = fopen(to, "w");
+    FILE *file = file_open_at_once(to, "w");
+    if (file == NULL && errno == ENXIO)
+        return cli_error(error, YALM_FAILED, "%s: a pipe that nobody reads: start its reader first, or name a file", path);
     if (file == NULL)
         return file_error(path, error);
     yalm_status status = YALM_OK;
@@ -209,7 +212,7 @@ static bool is_message(const cJSON *message)
 yalm_status conversation_load(struct conversation *conversation, const char *path, yalm_error *error)
 {
     struct text text;
-    const yalm_status status = text_read(&text, path, error);
+    const yalm_status status = text_read_at_once(&text, path, error);
     if (status != YALM_OK)
         return status;
     const yalm_status readable = conversation_check_text(path, text.bytes, text.length, error);

@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cli.h"
+#include "util/file.h"
 
 enum { MAX_TEXT = 1 << 30 }; // bytes: a pipe without an end must not take the machine's memory
 
@@ -50,6 +52,26 @@ yalm_status text_read(struct text *text, const char *path, yalm_error *error)
     if (file == NULL)
         return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
     const yalm_status status = read_stream(text, file, path, error);
+    fclose(file);
+    return status;
+}
+
+yalm_status text_read_at_once(struct text *text, const char *path, yalm_error *error)
+{
+    struct stat facts;
+    if (strcmp(path, "-") == 0)
+        return text_read(text, path, error);
+    *text = (struct text){0};
+    FILE *file = file_open_at_once(path, "r");
+    if (file == NULL)
+        return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+    yalm_status status = read_stream(text, file, path, error);
+    if (status == YALM_OK && text->length == 0 && fstat(fileno(file), &facts) == 0 && S_ISFIFO(facts.st_mode)) {
+        free(text->bytes);
+        *text = (struct text){0};
+        status =
+            cli_error(error, YALM_FAILED, "%s: a pipe that nobody writes to: start its writer first, or name a file", path);
+    }
     fclose(file);
     return status;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "util/file.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "rows are written as they lie in memory");
 
@@ -79,7 +80,7 @@ static int likeliest(const float *logits, int n)
 yalm_status divergence_open(struct divergence *divergence, const char *path, int64_t n_rows, int n_vocab, yalm_error *error)
 {
     *divergence = (struct divergence){.path = path, .n_rows = n_rows, .n_vocab = n_vocab};
-    FILE *file = fopen(path, "rb");
+    FILE *file = file_open_at_once(path, "r");
     if (file == NULL)
         return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
     struct stat found;

@@ -11,7 +11,7 @@ yalm_status text_grammar_open(struct text_grammar *grammar, const struct options
     struct text text;
     if (options->grammar == NULL)
         return YALM_OK;
-    const yalm_status status = text_read(&text, options->grammar, error);
+    const yalm_status status = text_read_at_once(&text, options->grammar, error);
     if (status != YALM_OK)
         return status;
     grammar->grammar = grammar_parse(text.bytes, text.length, error);

@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include "engine/session.h"
 #include "model/key_offset.h"
+#include "util/file.h"
 
 enum { VERSION = 1, HEADER_SIZE = 96 };
 
@@ -297,7 +299,10 @@ static yalm_status read_rows(struct stream *stream, const struct header *h, yalm
 static yalm_status read_file(struct stream *stream, yalm_session *s, yalm_error *error)
 {
     struct header header;
+    struct stat facts;
     long size = -1;
+    if (fstat(fileno(stream->file), &facts) == 0 && !S_ISREG(facts.st_mode))
+        return unfit(stream->path, "not a regular file", error);
     if (fseek(stream->file, 0, SEEK_END) == 0)
         size = ftell(stream->file);
     if (size < 0 || fseek(stream->file, 0, SEEK_SET) != 0)
@@ -326,7 +331,7 @@ yalm_status yalm_session_load(yalm_session *s, const char *path, yalm_error *err
     yalm_status status = check_backend(s, error);
     if (status != YALM_OK)
         return status;
-    struct stream stream = {.path = path, .file = fopen(path, "rb"), .hash = XXH3_createState()};
+    struct stream stream = {.path = path, .file = file_open_at_once(path, "r"), .hash = XXH3_createState()};
     s->position = s->high_water = s->floor = 0; // what is read comes in place of what was there
     s->n_logits = 0;
     ahead_forget(s);

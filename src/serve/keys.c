@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "serve/keys.h"
+#include "util/file.h"
 
 struct keys {
     char **texts; // (n) owned
@@ -44,7 +45,7 @@ static yalm_status read_keys(struct keys *keys, FILE *file, const char *path, ya
 
 struct keys *keys_read(const char *path, yalm_error *error)
 {
-    FILE *file = fopen(path, "r");
+    FILE *file = file_open_at_once(path, "r");
     struct keys *keys = file ? calloc(1, sizeof *keys) : NULL;
     if (keys == NULL) {
         *error = (yalm_error){.status = YALM_FAILED};

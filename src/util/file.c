@@ -94,3 +94,16 @@ void mapping_close(struct mapping *mapping)
         munmap((void *)mapping->data, mapping->copied ? mapping->copied : mapping->size);
     *mapping = (struct mapping){0};
 }
+
+FILE *file_open_at_once(const char *path, const char *mode)
+{
+    const int how = *mode == 'w' ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY;
+    const int fd = open(path, how | O_CLOEXEC | O_NONBLOCK, 0666);
+    FILE *file = fd >= 0 && fcntl(fd, F_SETFL, 0) == 0 ? fdopen(fd, mode) : NULL;
+    if (file == NULL && fd >= 0) {
+        const int code = errno;
+        close(fd);
+        errno = code;
+    }
+    return file;
+}

@@ -1,5 +1,7 @@
-// A file, mapped read-only, or a copy of it in huge pages.
+// A file, mapped read-only, or a copy of it in huge pages; files that are opened without waiting.
 #pragma once
+#include <stdio.h>
+
 #include "yalm.h"
 
 struct mapping {
@@ -16,3 +18,7 @@ yalm_status mapping_open(struct mapping *mapping, const char *path, bool huge_pa
 // Keeps its pages in memory. YALM_FAILED where the system's limit forbids it.
 yalm_status mapping_lock(const struct mapping *mapping, yalm_error *error);
 void mapping_close(struct mapping *mapping);
+
+// As fopen() does for "r" and "w", but a named pipe with nobody at its other end is not waited for. Where nobody reads it the
+// error is ENXIO; where nobody writes to it, it is empty.
+FILE *file_open_at_once(const char *path, const char *mode);

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 
 import pytest
@@ -204,6 +203,31 @@ def test_a_context_that_is_full(chatty):
     done = chat(chatty, "Once upon a time\n/stats\n", "-T", 48, "-n", 1000, "--set", "text.ignore_eos=on")
     words = done.stderr.decode()
     assert done.returncode == 0 and "context: 48 of 48 tokens" in words and "stopped by: full context" in words
+
+
+def test_one_answer_past_the_context(chatty):
+    """There is nobody to type /undo."""
+    line = chatty.fails(2, "-m", "chat", "-i", "word " * 80, "-T", 64)
+    assert line.endswith("and the context holds 64: -T N makes it larger")
+    done = chatty("-m", "chat", "-i", "Hi", "-T", 48, "--set", "text.ignore_eos=on")
+    assert b"is full, and the answer ends here: -T N at the start makes it larger, up to 2048)" in done.stderr
+    assert b"/undo" not in done.stderr
+
+
+def test_pipes_with_nobody_at_the_other_end(chatty, tmp_path):
+    """Each gets a line; none is waited for. One that has been written to is read."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ask = ("-m", "chat", "-q", *GREEDY, "-n", 3, "-i", "Hi")
+    assert f"{pipe}: a pipe that nobody writes to" in chatty.fails(1, *ask, "--grammar", pipe)
+    assert f"{pipe}: not a regular file" in chatty.fails(2, *ask, "--session", pipe)
+    assert f"{pipe}: a pipe that nobody reads" in fails(chatty, 1, f"Hi\n/save {pipe}\n")
+    assert f"{pipe}: a pipe that nobody writes to" in fails(chatty, 1, f"/load {pipe}\n")
+    ours, theirs = os.pipe()  # as the shell's <(...) makes one
+    os.write(theirs, b'root ::= "yes"')
+    os.close(theirs)
+    assert chatty.ok(*ask, "--grammar", f"/dev/fd/{ours}", pass_fds=(ours,)) == b"yes\n"
+    os.close(ours)
 
 
 def test_a_sliding_window_is_read_again(windowed):
