@@ -104,19 +104,30 @@ static void add_gguf(XXH3_state_t *state, const char *path)
     }
 }
 
-static yalm_status find_folder(char *folder, size_t room, yalm_error *error)
+yalm_status cache_folder(struct cache_entry *entry, yalm_error *error)
 {
-    if (user_folder(folder, room, "XDG_CACHE_HOME", ".cache"))
+    if (user_folder(entry->folder, sizeof entry->folder, "XDG_CACHE_HOME", ".cache"))
         return YALM_OK;
     return cli_error(error, YALM_FAILED,
                      "no place for converted models: neither XDG_CACHE_HOME nor HOME names a directory; set one of them");
 }
 
-yalm_status cache_find(struct cache_entry *entry, const char *source, const char *converter, const char *how, yalm_error *error)
+// An option whose value is a file or a folder: what is in it counts.
+static void add_option(XXH3_state_t *state, const char *option)
+{
+    add_text(state, option);
+    if (strncmp(option, "--lora=", strlen("--lora=")) == 0)
+        add_folder(state, option + strlen("--lora="), is_of_model, true);
+    if (strncmp(option, "--calibration=", strlen("--calibration=")) == 0)
+        add_file(state, option + strlen("--calibration="), false);
+}
+
+yalm_status cache_find(struct cache_entry *entry, const struct origin *origin, const char *converter, yalm_error *error)
 {
     char folder[PATH_MAX + 32];
+    const char *source = origin->bytes;
     struct stat facts;
-    const yalm_status status = find_folder(entry->folder, sizeof entry->folder, error);
+    const yalm_status status = cache_folder(entry, error);
     if (status != YALM_OK)
         return status;
     XXH3_state_t *state = XXH3_createState();
@@ -134,7 +145,8 @@ yalm_status cache_find(struct cache_entry *entry, const char *source, const char
     add_file(state, folder, false);
     snprintf(folder, sizeof folder, "%s/yalm_convert", converter);
     add_folder(state, folder, is_of_converter, false);
-    add_text(state, how);
+    for (const char *option = source; (option = origin_next(origin, option));)
+        add_option(state, option);
     snprintf(entry->id, sizeof entry->id, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
     XXH3_freeState(state);
     snprintf(entry->file, sizeof entry->file, "%s/%s.bin", entry->folder, entry->id);
@@ -142,6 +154,12 @@ yalm_status cache_find(struct cache_entry *entry, const char *source, const char
 }
 
 // ---------------------------------------------------------------- the folder
+
+const char *cache_id(const char *name)
+{
+    name += *name == '.';
+    return strspn(name, "0123456789abcdef") == CACHE_ID && name[CACHE_ID] == '.' ? name : NULL;
+}
 
 bool cache_holds(const struct cache_entry *entry)
 {
@@ -227,24 +245,7 @@ void cache_unlock(const struct cache_entry *entry, int lock)
     close(lock);
 }
 
-// ---------------------------------------------------------------- yalm cache
-
-// Of which model a file is: the 16 digits that its name begins with, behind a dot where it is not whole yet.
-static const char *id_of(const char *name)
-{
-    name += *name == '.';
-    return strspn(name, "0123456789abcdef") == CACHE_ID && name[CACHE_ID] == '.' ? name : NULL;
-}
-
-static bool is_wanted(const char *id, const struct options *options)
-{
-    for (int i = 1; i < options->n_words; i++)
-        if (strncmp(id, options->words[i], strlen(options->words[i])) == 0)
-            return true;
-    return options->n_words <= 1;
-}
-
-static bool is_being_made(const struct cache_entry *entry)
+bool cache_is_being_made(const struct cache_entry *entry)
 {
     char path[PATH_MAX + 32];
     lock_path(path, sizeof path, entry);
@@ -255,81 +256,68 @@ static bool is_being_made(const struct cache_entry *entry)
     return busy;
 }
 
-static yalm_status clear(struct cache_entry *entry, const struct options *options, yalm_error *error)
+// ---------------------------------------------------------------- what copies were made of
+
+static void origin_path(char *path, size_t room, const struct cache_entry *entry)
 {
-    char path[PATH_MAX + NAME_MAX + 2];
-    int models = 0;
-    for (int i = 1; i < options->n_words; i++)
-        if (options->words[i][0] == '\0')
-            return cli_error(error, YALM_USAGE, "yalm cache clear: an ID is empty: yalm cache lists them");
+    snprintf(path, room, "%s/%s.origin", entry->folder, entry->id);
+}
+
+struct origin cache_recall(const struct cache_entry *entry)
+{
+    char path[PATH_MAX + 32];
+    struct text text = {0};
+    origin_path(path, sizeof path, entry);
+    if (access(path, R_OK) != 0 || text_read_at_once(&text, path, NULL) != YALM_OK)
+        return (struct origin){0};
+    const bool whole = text.length > 0 && text.bytes[text.length - 1] == 0;
+    return (struct origin){text.bytes, whole ? text.length : 0};
+}
+
+static bool same_origin(const struct origin *a, const struct origin *b)
+{
+    return a->length == b->length && memcmp(a->bytes, b->bytes, a->length) == 0;
+}
+
+void cache_remember(const struct cache_entry *entry, const struct origin *origin)
+{
+    char path[PATH_MAX + 32], fresh[PATH_MAX + 64];
+    const struct origin before = cache_recall(entry);
+    const bool known = before.length > 0 && same_origin(&before, origin);
+    free(before.bytes);
+    if (known)
+        return;
+    origin_path(path, sizeof path, entry);
+    snprintf(fresh, sizeof fresh, "%s/.%s.%ld.tmp", entry->folder, entry->id, (long)getpid());
+    FILE *file = fopen(fresh, "wx"); // of use: a cache may not be ours
+    if (file == NULL)
+        return;
+    const bool written = fwrite(origin->bytes, 1, origin->length, file) == origin->length;
+    if (fclose(file) != 0 || !written || rename(fresh, path) != 0)
+        unlink(fresh);
+}
+
+bool cache_replace(const struct cache_entry *entry, const struct origin *origin)
+{
+    struct cache_entry other = *entry;
+    bool replaced = false;
     DIR *folder = opendir(entry->folder);
     for (struct dirent *found; folder && (found = readdir(folder));) {
-        const char *id = id_of(found->d_name);
-        if (id == NULL || !is_wanted(id, options))
+        const char *id = cache_id(found->d_name);
+        if (id == NULL || !ends_with(found->d_name, ".origin") || strncmp(id, entry->id, CACHE_ID) == 0)
             continue;
-        snprintf(entry->id, sizeof entry->id, "%.*s", CACHE_ID, id);
-        if (is_being_made(entry))
-            continue;
-        snprintf(path, sizeof path, "%s/%s", entry->folder, found->d_name);
-        if (unlink(path) != 0) {
-            closedir(folder);
-            return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+        snprintf(other.id, sizeof other.id, "%.*s", CACHE_ID, id);
+        snprintf(other.file, sizeof other.file, "%s/%s.bin", other.folder, other.id);
+        const struct origin its = cache_recall(&other);
+        if (its.length > 0 && same_origin(&its, origin) && !cache_is_being_made(&other)) {
+            char path[PATH_MAX + 32];
+            origin_path(path, sizeof path, &other);
+            replaced |= unlink(other.file) == 0;
+            unlink(path);
         }
-        models += ends_with(found->d_name, ".bin");
+        free(its.bytes);
     }
     if (folder)
         closedir(folder);
-    if (models == 0 && options->n_words > 1)
-        return cli_error(error, YALM_USAGE, "%s: no model '%s' is there: yalm cache lists them", entry->folder,
-                         options->words[1]);
-    printf("%s: %d model%s removed\n", entry->folder, models, models == 1 ? "" : "s");
-    return YALM_OK;
-}
-
-static int is_model(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.' && id_of(entry->d_name) && ends_with(entry->d_name, ".bin");
-}
-
-static uint64_t show(const char *folder, const char *name)
-{
-    char path[PATH_MAX + NAME_MAX + 2], day[32] = "";
-    struct stat facts;
-    struct tm local;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    yalm_model *model = yalm_model_open(path, NULL, NULL);
-    if (stat(path, &facts) != 0)
-        facts = (struct stat){0};
-    if (localtime_r(&facts.st_mtime, &local))
-        strftime(day, sizeof day, "%Y-%m-%d %H:%M", &local);
-    printf("%.*s  %8s  %-6s  used %s  %s\n", CACHE_ID, name, human_bytes((uint64_t)facts.st_size),
-           model ? yalm_model_facts(model)->weight_dtype : "?", day, model ? plain(yalm_model_facts(model)->name) : "damaged");
-    yalm_model_close(model);
-    return (uint64_t)facts.st_size;
-}
-
-yalm_status run_cache(const struct options *options, yalm_error *error)
-{
-    struct cache_entry entry;
-    const yalm_status status = find_folder(entry.folder, sizeof entry.folder, error);
-    if (status != YALM_OK)
-        return status;
-    if (options->n_words > 0 && strcmp(options->words[0], "clear") == 0)
-        return clear(&entry, options, error);
-    if (options->n_words > 0)
-        return cli_error(error, YALM_USAGE, "yalm cache: found '%s', expected nothing, or clear [ID…]", options->words[0]);
-    struct dirent **entries;
-    uint64_t bytes = 0;
-    const int n = scandir(entry.folder, &entries, is_model, alphasort);
-    if (n < 0 && errno != ENOENT)
-        return cli_error(error, YALM_FAILED, "%s: %s", entry.folder, strerror(errno));
-    for (int i = 0; i < n; i++) {
-        bytes += show(entry.folder, entries[i]->d_name);
-        free(entries[i]);
-    }
-    if (n >= 0)
-        free(entries);
-    printf("%s: %d model%s, %s%s\n", entry.folder, n > 0 ? n : 0, n == 1 ? "" : "s", human_bytes(bytes),
-           n > 0 ? "; yalm cache clear [ID…] removes them" : "");
-    return YALM_OK;
+    return replaced;
 }

@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/option_table.h"
+
 extern char **environ;
 
 static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
@@ -62,11 +64,14 @@ yalm_status converter_find(struct converter *converter, const char *source, yalm
                      source, beside, beside);
 }
 
-// The first that is there: of the source, the user's own environment for yalm, that of a program in one, the system's.
+// The first that is there: YALM_PYTHON (the wheel's, which has the packages), that of the source, the user's own environment for yalm, that of a program in one, the system's.
 static const char *find_python(const struct converter *converter, char *path, size_t room)
 {
     char folder[PATH_MAX];
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    const char *named = getenv("YALM_PYTHON");
+    if (named && *named)
+        return named;
     if (join(path, room, converter->folder, "../.venv/bin/python"))
         return path;
     snprintf(folder, sizeof folder, "%s%s",
@@ -80,6 +85,71 @@ static const char *find_python(const struct converter *converter, char *path, si
     if (join(path, room, folder, "python3"))
         return path;
     return "python3";
+}
+
+// ---------------------------------------------------------------- what it is told
+
+// From / on. Links stay as they are: the parts of a GGUF file are found by its name.
+static void put_path(FILE *to, const char *path)
+{
+    char here[PATH_MAX];
+    if (*path != '/' && getcwd(here, sizeof here))
+        fprintf(to, "%s/", here);
+    fputs(path, to);
+}
+
+static bool is_of_conversion(const struct option *option)
+{
+    return option->group && strcmp(option->group, "Conversion") == 0;
+}
+
+// A row's option, or options, with what they were given.
+static void put_words(FILE *to, const struct option *option, const struct options *options)
+{
+    const void *value = (const char *)options + option->offset;
+    const struct text_list one = {1, (const char **)value}, *list = option->kind == OPTION_TEXTS ? value : &one;
+    if (option->kind == OPTION_FLAG && *(const bool *)value)
+        fprintf(to, "--%s%c", option->names, 0);
+    if (option->kind == OPTION_FLOAT && *(const float *)value > 0)
+        fprintf(to, "--%s=%g%c", option->names, (double)*(const float *)value, 0);
+    if (option->kind != OPTION_TEXT && option->kind != OPTION_WORD && option->kind != OPTION_TEXTS)
+        return;
+    for (int i = 0; i < list->n && list->texts[i]; i++) {
+        fprintf(to, "--%s=", option->names);
+        if (option->kind == OPTION_TEXT && strcmp(list->texts[i], "none") != 0)
+            put_path(to, list->texts[i]);
+        else
+            fputs(list->texts[i], to);
+        fputc(0, to);
+    }
+}
+
+yalm_status origin_of(struct origin *origin, const char *source, const struct options *options, yalm_error *error)
+{
+    *origin = (struct origin){0};
+    FILE *to = open_memstream(&origin->bytes, &origin->length);
+    if (to == NULL)
+        return cli_no_memory(error);
+    put_path(to, source);
+    fputc(0, to);
+    for (int i = 0; i < n_options; i++)
+        if (is_of_conversion(&option_table[i]))
+            put_words(to, &option_table[i], options);
+    return fclose(to) == 0 ? YALM_OK : cli_no_memory(error);
+}
+
+const char *origin_next(const struct origin *origin, const char *text)
+{
+    const char *next = text + strlen(text) + 1;
+    return next < origin->bytes + origin->length ? next : NULL;
+}
+
+const char *conversion_option(const struct options *options)
+{
+    for (int i = 0; i < n_options; i++)
+        if (is_of_conversion(&option_table[i]) && options->given[i])
+            return option_table[i].names;
+    return NULL;
 }
 
 // ---------------------------------------------------------------- running it
@@ -130,20 +200,25 @@ static yalm_status wait_for_end(yalm_error *error)
     return status;
 }
 
-yalm_status converter_run(const struct converter *converter, const char *source, const char *file, const char *dtype,
+yalm_status converter_run(const struct converter *converter, const char *source, const char *file, const struct origin *origin,
                           bool quiet, yalm_error *error)
 {
     char python[PATH_MAX], script[PATH_MAX + 16];
     const char *found = find_python(converter, python, sizeof python);
     snprintf(script, sizeof script, "%s/convert.py", converter->folder);
-    const char *words[10] = {found, script, "--into-cache"};
-    int n = 3;
+    size_t room = 8, n = 0; // of the words that are no option, with the NULL behind them
+    for (const char *option = origin->bytes; (option = origin_next(origin, option));)
+        room++;
+    const char **words = calloc(room, sizeof *words);
+    if (words == NULL)
+        return cli_no_memory(error);
+    words[n++] = found;
+    words[n++] = script;
+    words[n++] = "--into-cache";
     if (quiet)
         words[n++] = "--quiet";
-    if (dtype) {
-        words[n++] = "--dtype";
-        words[n++] = dtype;
-    }
+    for (const char *option = origin->bytes; (option = origin_next(origin, option));)
+        words[n++] = option;
     words[n++] = "--";
     words[n++] = source;
     words[n++] = file;
@@ -158,5 +233,6 @@ yalm_status converter_run(const struct converter *converter, const char *source,
         status = wait_for_end(error);
     for (int i = 0; i < ENDS; i++)
         sigaction(ends[i], &before[i], NULL);
+    free(words);
     return status;
 }

@@ -14,7 +14,7 @@ static const char head[] = ".SH NAME\n"
                            ".SH DESCRIPTION\n"
                            "MODEL is a GGUF file, a directory of Hugging Face's, or a file that convert.py has made.\n"
                            "The first two are converted once, into a cache, which\n.B yalm cache\nlists and\n"
-                           ".B yalm cache clear\n[\\fIID\\fR...] empties.\n"
+                           ".B yalm cache clear\n[\\fIID\\fR...] empties, with\n.B stale\nof what no start will find.\n"
                            "Text and data go to stdout, all else to stderr.\n"
                            "The beginning of a mode's name will do.\n";
 
@@ -26,6 +26,7 @@ static const char tail[] =
     ".TP\n.B XDG_CACHE_HOME\nhas the folder yalm of converted models (~/.cache)\n"
     ".TP\n.B XDG_STATE_HOME\nhas the file yalm/history of what was typed in chats (~/.local/state)\n"
     ".TP\n.B YALM_CONVERTER\nfolder of convert.py, where it is not beside the program or in ../share/yalm\n"
+    ".TP\n.B YALM_PYTHON\nthe Python that runs convert.py, where it is not that of the environment beside it\n"
     ".TP\n.B CUDA_VISIBLE_DEVICES\nchooses among several GPUs\n"
     ".TP\n.B YALM_CUDA_LIBRARY\npath of libyalm\\-cuda.so, where it is not beside the program or in ../lib\n"
     ".TP\n.B YALM_NCCL_LIBRARY\nname of NCCL's library, by which several GPUs meet (libnccl.so.2)\n"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "cli/cache.h"
-#include "cli/convert.h"
 
 enum kind { OWN, GGUF, DIRECTORY }; // OWN: or nothing that is known, of which opening says more
 
@@ -57,16 +56,18 @@ static yalm_status look_into(char *path, size_t room, const char *folder, yalm_e
 }
 
 static yalm_status convert(const struct cache_entry *entry, const struct converter *converter, const char *source,
-                           const struct options *options, yalm_error *error)
+                           const struct origin *origin, bool quiet, yalm_error *error)
 {
     int lock;
     yalm_status status = cache_lock(entry, &lock, error);
     if (status != YALM_OK)
         return status;
     if (!cache_holds(entry)) { // nobody else has made it meanwhile
-        if (!options->quiet)
+        if (!quiet)
             say("%s: is converted once, into %s", source, entry->folder);
-        status = converter_run(converter, source, entry->file, options->dtype, options->quiet, error);
+        status = converter_run(converter, source, entry->file, origin, quiet, error);
+        if (status == YALM_OK && cache_replace(entry, origin) && !quiet)
+            say("%s: what it was before is removed from there", source);
     }
     cache_unlock(entry, lock);
     return status;
@@ -83,18 +84,25 @@ static yalm_status resolve(const char *named, const struct options *options, cha
     if (kind == OWN && access(named, F_OK) != 0 && errno == ENOENT)
         return cli_error(error, YALM_FAILED, "%s: No such file or directory (yalm downloads nothing: name a file that is here)",
                          named);
-    if (kind == OWN && options->dtype)
-        return cli_error(error, YALM_USAGE, "--dtype: %s is no GGUF file and no directory, which would be converted", named);
+    if (kind == OWN && conversion_option(options))
+        return cli_error(error, YALM_USAGE, "--%s: %s is no GGUF file and no directory, which would be converted",
+                         conversion_option(options), named);
     if (kind == OWN)
         return YALM_OK;
     snprintf(source, sizeof source, "%s", named);
     yalm_status status = kind == DIRECTORY ? look_into(source, sizeof source, named, error) : YALM_OK;
     if (status == YALM_OK)
         status = converter_find(&converter, source, error);
+    struct origin origin = {0};
     if (status == YALM_OK)
-        status = cache_find(&entry, source, converter.folder, options->dtype ? options->dtype : "", error);
+        status = origin_of(&origin, source, options, error);
+    if (status == YALM_OK)
+        status = cache_find(&entry, &origin, converter.folder, error);
     if (status == YALM_OK && !cache_holds(&entry))
-        status = convert(&entry, &converter, source, options, error);
+        status = convert(&entry, &converter, source, &origin, options->quiet, error);
+    if (status == YALM_OK)
+        cache_remember(&entry, &origin);
+    free(origin.bytes);
     if (status != YALM_OK)
         return status;
     *found = strdup(entry.file);
@@ -111,7 +119,7 @@ yalm_status resolve_models(struct options *options, yalm_error *error)
         options->model = options->converted;
     if (status != YALM_OK || strncmp(options->speculate, draft, strlen(draft)) != 0)
         return status;
-    const struct options as_stored = {.quiet = options->quiet};
+    const struct options as_stored = {.quiet = options->quiet, .follow_links = options->follow_links};
     status = resolve(options->speculate + strlen(draft), &as_stored, &file, error);
     if (status == YALM_OK && file) {
         if (asprintf(&options->converted_draft, "%s%s", draft, file) < 0)

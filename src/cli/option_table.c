@@ -26,6 +26,7 @@ enum {
 };
 
 #define AT(field)  offsetof(struct options, field)
+#define DTYPES     "fp32,fp16,bf16,bf12,fp8,fp8_e5m2,q8,q6,q5,q4"
 #define DEVICES    "auto,cpu,cuda"
 #define ISAS       "auto,scalar,avx2,avxvnni,avx512,avx512vnni,amx,neon,neondot,neoni8mm"
 #define ATTENTIONS "dense,sparq,nomad,hybrid"
@@ -40,8 +41,6 @@ const struct option option_table[] = {
      "prints version, commit, compiler and instruction sets"},
     {"Mode", "", "man", NULL, NULL, OPTION_MODE, ALL, 0, MODE_MAN, 0, NULL,
      "prints this page, for man -l - or groff"},
-    {"Mode", "", "dtype", "TYPE", NULL, OPTION_TEXT, MODEL, AT(dtype), 0, 0, NULL,
-     "weights that a GGUF file or a directory is converted to: q8, q6, q5, q4, bf16, … (as stored)"},
     {"Mode", "q", "quiet,no-stats", NULL, NULL, OPTION_FLAG, ALL, AT(quiet), 0, 0, NULL,
      "says nothing on stderr but errors"},
     {"Mode", "v", "verbose", NULL, NULL, OPTION_FLAG, ALL, AT(verbose), 0, 0, NULL,
@@ -54,6 +53,21 @@ const struct option option_table[] = {
      "token ids from a file in place of text; - is stdin"},
     {"Input", "e", "escapes,escape", NULL, NULL, OPTION_FLAG, TEXT | H, AT(escapes), 0, 0, NULL,
      "\\n \\t \\r \\\\ \\\" \\' and \\xHH in a TEXT stand for these bytes"},
+
+    {"Conversion", "", "dtype", "TYPE", NULL, OPTION_WORD, MODEL, AT(dtype), 0, 0, DTYPES,
+     "weights that a GGUF file or a directory is converted to: q8, q6, q5, q4, bf16, … (as stored)"},
+    {"Conversion", "", "bits", "N", NULL, OPTION_FLOAT, MODEL, AT(bits), 4.25, 8.5, NULL,
+     "with --dtype q4: bits a weight on average, from 4.25 to 8.5"},
+    {"Conversion", "", "keep", "NAME=TYPE", NULL, OPTION_TEXTS, MODEL, AT(kept), 0, 0, NULL,
+     "another type for matrices of this name, as '*.down=q8'; may be repeated"},
+    {"Conversion", "", "lora", "DIR", NULL, OPTION_TEXT, MODEL, AT(lora), 0, 0, NULL,
+     "adds an adapter of PEFT's to the weights"},
+    {"Conversion", "", "calibration", "FILE|none", NULL, OPTION_TEXT, MODEL, AT(calibration), 0, 0, NULL,
+     "text by which q4, q5 and q6 are rounded (one that comes with yalm); none: faster"},
+    {"Conversion", "", "check-finite", NULL, NULL, OPTION_FLAG, MODEL, AT(check_finite), 0, 0, NULL,
+     "refuses weights that are NaN or infinite"},
+    {"Conversion", "", "follow-links", NULL, NULL, OPTION_FLAG, MODEL, AT(follow_links), 0, 0, NULL,
+     "reads through links that leave the directory: your own, not a stranger's"},
 
     {"Machine", "d", "device", "D", "auto, cpu or cuda", OPTION_WORD, SESSION, AT(device), 0, 0, DEVICES, NULL},
     {"Machine", "Tc", "ctx,ctx-size,context", "N", "positions to look back on (0: chosen)",

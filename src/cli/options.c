@@ -413,6 +413,8 @@ static yalm_status check_together(struct options *options, yalm_error *error)
         if (value == NULL || value == variable)
             return cli_error(error, YALM_USAGE, "option '--template-set': expected NAME=VALUE, found '%s'", variable);
     }
+    if (options->bits > 0 && (options->dtype == NULL || strcmp(options->dtype, "q4") != 0))
+        return cli_error(error, YALM_USAGE, "option '--bits': needs --dtype q4");
     if (speculation_check(options, error) != YALM_OK)
         return YALM_USAGE;
     if (options->stride && options->context && options->stride > options->context)
@@ -477,12 +479,13 @@ void options_free(struct options *options)
     free((void *)options->stops.texts);
     free((void *)options->settings.texts);
     free((void *)options->variables.texts);
+    free((void *)options->kept.texts);
     free(options->converted);
     free(options->converted_draft);
     options->converted = options->converted_draft = NULL;
     options->sampling.biases = NULL;
     options->sampling.n_biases = 0;
-    options->stops = options->settings = options->variables = (struct text_list){0};
+    options->stops = options->settings = options->variables = options->kept = (struct text_list){0};
 }
 
 bool options_given(const struct options *options, const char *name)

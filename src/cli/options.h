@@ -44,11 +44,15 @@ struct options {
     enum mode mode;
     bool given[MAX_OPTIONS]; // the table's i-th option was on the command line
 
-    const char *named;                 // the model, as the user named it
-    const char *model, *dtype;         // dtype: that a model is converted to; NULL: as stored
+    const char *named; // the model, as the user named it
+    const char *model;
     char *converted, *converted_draft; // what stands for the model, and for --speculate; owned
     const char *const *words;          // (n_words): of yalm cache, what follows; argv's
     int n_words;
+    const char *dtype, *lora, *calibration; // how it is converted; NULL: as stored, without one, by the usual text
+    struct text_list kept;                  // matrices of other types
+    float bits;                             // 0: the usual number
+    bool check_finite, follow_links;
     const char *prompt, *file, *tokens; // where input comes from: at most one of them is set; "-" is stdin
     bool special, truncate_prompt, escapes;
     bool runs;  // `yalm run MODEL TEXT`: a second operand is the text

@@ -1,5 +1,6 @@
 """A directory or a GGUF file in the model's place: converted once, into the cache, whatever happens meanwhile."""
 
+import json
 import os
 import re
 import shutil
@@ -9,8 +10,10 @@ import sys
 import time
 
 import gguf
+import hf
 import pytest
 from harness import HANG, ROOT, wait_until
+from yalm_convert.plan import MATRIX_TYPES
 
 ASK = ("-i", "Once", "-n", "5", "--temp", "0")
 
@@ -36,7 +39,9 @@ def cache(tmp_path, monkeypatch):
 
 
 def names(cache):
-    return sorted(path.name for path in cache.iterdir()) if cache.exists() else []
+    """What is there. Notes of what copies were made of count where there is no copy."""
+    there = sorted(path.name for path in cache.iterdir()) if cache.exists() else []
+    return [name for name in there if name.replace(".origin", ".bin") == name or name[:16] + ".bin" not in there]
 
 
 def said(done, code):
@@ -90,8 +95,10 @@ def test_what_has_changed_is_converted_again(bare, source, cache, tmp_path, monk
     runs.append(bare(source, *ASK))
     assert [run.returncode for run in runs] == [0] * 5, runs[-1].stderr
     assert all(b"is converted once" in run.stderr for run in runs)
-    assert len(names(cache)) == 5
+    told = [b"what it was before is removed from there" in run.stderr for run in runs]
+    assert told == [False, True, True, False, True] and len(names(cache)) == 2
     assert b"q8" in bare(source, "-m", "info", "--dtype", "q8").stdout
+    assert len(names(cache)) == 2
 
 
 def test_a_damaged_file_is_made_again(bare, source, cache):
@@ -206,6 +213,71 @@ def test_listed_and_cleared(bare, source, cache):
     assert "expected nothing, or clear" in said(bare("cache", "empty"), 2)
 
 
+def test_stale_copies_are_listed_and_cleared(bare, source, cache):
+    """Of a source that is gone or has changed, and one of which nothing is known; what a start would find stays."""
+    other = source.parent / "other"
+    shutil.copytree(source, other)
+    (other / "config.json").write_text((other / "config.json").read_text() + " ")
+    for model in (source, other):
+        assert bare(model, *ASK).returncode == 0
+    assert b"(stale" not in bare("cache").stdout
+    (here,) = [line[:16] for line in bare("cache").stdout.decode().splitlines() if line.endswith("  other")]
+    weights = source / "model.safetensors"
+    os.utime(weights, (1, 1))
+    assert f"(stale: {source} has changed, or the converter)" in bare("cache").stdout.decode()
+    shutil.rmtree(source)
+    assert f"(stale: {source} is gone)" in bare("cache").stdout.decode()
+    shutil.copy(cache / f"{here}.bin", cache / ("f" * 16 + ".bin"))
+    words = bare("cache").stdout.decode()
+    assert words.count("(stale:") == 2 and "what it was made of is not known" in words
+    assert "; yalm cache clear stale removes" in words
+    assert bare("cache", "clear", "stale").stdout.decode() == f"{cache}: 2 models removed\n"
+    assert names(cache) == [f"{here}.bin"] and b"converted" not in bare(other, *ASK).stderr
+    assert bare("cache", "clear", "stale").stdout.decode() == f"{cache}: 0 models removed\n"
+
+
+def test_the_converters_options(bare, program, source, cache, tmp_path):
+    """Passed on as they are; each makes a copy of its own."""
+    mixed = bare(source, *ASK, "--dtype", "q4", "--bits", "6", "--calibration", "none")
+    assert b"q5/q6/q8" in mixed.stderr and b"calibrated" not in mixed.stderr, mixed.stderr
+    told = bare(source, "-m", "info", "-v", "--keep", "layers.0.*=q8", "--keep=*.down=fp16", "--check-finite")
+    types = dict(re.findall(r"^ *(layers\.[01]\.(?:down|gate))\s+(\w+)", told.stdout.decode(), flags=re.M))
+    assert types == {
+        "layers.0.gate": "q8", "layers.0.down": "fp16", "layers.1.gate": "bf16", "layers.1.down": "fp16"
+    }, told.stdout.decode()  # fmt: skip
+    assert len(names(cache)) == 2
+    (source / "config.json").rename(tmp_path / "config.json")
+    (source / "config.json").symlink_to(tmp_path / "config.json")
+    assert "--follow-links allows it" in said(bare(source, *ASK, "-q"), 3)
+    assert bare(source, *ASK, "-q", "--follow-links").returncode == 0
+    assert "'--bits': needs --dtype q4" in program.fails(2, *ASK, "--bits", "6")
+    assert "'--bits': expected a number from 4.25 to 8.5" in program.fails(2, *ASK, "--bits", "9", "--dtype", "q4")
+    assert "--lora: " in program.fails(2, *ASK, "--lora", tmp_path)
+    assert "no such directory" in said(bare(source, *ASK, "-q", "--lora", tmp_path / "none"), 2)
+    assert "expected NAME=DTYPE" in said(bare(source, *ASK, "-q", "--keep", "down"), 2)
+
+
+def test_an_adapter_that_has_changed(bare, source, cache, tmp_path):
+    """What is in its folder counts, by whatever path it is named."""
+    adapter, name = tmp_path / "adapter", "model.layers.0.self_attn.q_proj"
+    adapter.mkdir()
+    rows, columns = hf.read_tensors(source)[f"{name}.weight"][1]
+    ids = []
+    for rank in (2, 4):
+        config = {"peft_type": "LORA", "r": rank, "lora_alpha": 6, "target_modules": ["q_proj"], "bias": "none"}
+        (adapter / "adapter_config.json").write_text(json.dumps(config))
+        parts = {"A": [rank, columns], "B": [rows, rank]}
+        hf.write_tensors(
+            adapter / "adapter_model.safetensors",
+            {f"base_model.model.{name}.lora_{p}.weight": ["F32", s, bytes(4 * s[0] * s[1])] for p, s in parts.items()},
+        )
+        done = bare(source, *ASK, "--lora", "adapter", cwd=tmp_path)
+        assert done.returncode == 0 and b"is converted once" in done.stderr, done.stderr
+        ids += names(cache)
+    assert len(set(ids)) == len(ids) == 2
+    assert b"converted" not in bare(source, *ASK, "--lora", adapter).stderr
+
+
 def test_places_that_cannot_be_written(bare, source, tmp_path):
     (tmp_path / "file").write_text("")
     for home in ("file", "file/below"):
@@ -287,7 +359,9 @@ def test_errors_name_what_the_user_named(bare, source, cache):
 
 def test_dtype_is_of_what_is_converted(program, bare, source, cache):
     assert "is no GGUF file and no directory, which would be converted" in program.fails(2, *ASK, "--dtype", "q8")
-    assert "--dtype" in said(bare(source, *ASK, "-q", "--dtype", "q3"), 2)
+    line = said(bare("nothing-there", *ASK, "--dtype", "q3"), 2)  # before anything is looked for
+    types = re.search(r"expected one of (\S+), found 'q3'", line)[1]
+    assert sorted(types.split(",")) == sorted(MATRIX_TYPES)
 
 
 def test_a_draft_is_converted_too(bare, source, cache):
