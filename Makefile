@@ -370,17 +370,27 @@ lint: style
 	@echo "lint: clean"
 
 -include bench/bench.mk
+include packaging/packages.mk
 
 # ---------------------------------------------------------------------------------------- install
 
 LIB_DIR   = $(DESTDIR)$(PREFIX)/lib
 SHARE_DIR = $(DESTDIR)$(PREFIX)/share/yalm
 MAN_DIR   = $(DESTDIR)$(PREFIX)/share/man/man1
+UNIT_DIR  = $(DESTDIR)$(PREFIX)/lib/systemd/system
+# Where each shell looks for completions.
+BASH_DIR  = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+ZSH_DIR   = $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+FISH_DIR  = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 install: cpu
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(LIB_DIR)/pkgconfig $(SHARE_DIR)/yalm_convert
 	install -m 755 yalm $(DESTDIR)$(PREFIX)/bin/
-	install -d $(MAN_DIR)
+	install -d $(MAN_DIR) $(UNIT_DIR) $(BASH_DIR) $(ZSH_DIR) $(FISH_DIR)
 	./yalm --man > $(MAN_DIR)/yalm.1
+	install -m 644 packaging/completions/yalm.bash $(BASH_DIR)/yalm
+	install -m 644 packaging/completions/_yalm $(ZSH_DIR)/
+	install -m 644 packaging/completions/yalm.fish $(FISH_DIR)/
+	sed 's|@PREFIX@|$(PREFIX)|' packaging/yalm@.service > $(UNIT_DIR)/yalm@.service
 	install -m 644 src/yalm.h src/yalm_measure.h src/yalm_group.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 libyalm.a $(LIB_DIR)/
 	install -m 755 libyalm.so.$(VERSION) $(LIB_DIR)/
@@ -395,6 +405,7 @@ install: cpu
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yalm $(LIB_DIR)/pkgconfig/yalm.pc
 	rm -f $(foreach header,yalm yalm_measure yalm_group,$(DESTDIR)$(PREFIX)/include/$(header).h)
+	rm -f $(UNIT_DIR)/yalm@.service $(BASH_DIR)/yalm $(ZSH_DIR)/_yalm $(FISH_DIR)/yalm.fish
 	rm -f $(MAN_DIR)/yalm.1 $(LIB_DIR)/libyalm.a $(LIB_DIR)/libyalm-cuda.so $(LIB_DIR)/libyalm-mpi.so
 	rm -f $(LIB_DIR)/libyalm.so $(LIB_DIR)/libyalm.so.$(ABI) $(LIB_DIR)/libyalm.so.$(VERSION)
 	rm -rf $(SHARE_DIR)
@@ -420,12 +431,13 @@ help:
 	@echo "make lint       the same, and clang-tidy, which takes minutes"
 	@echo "make bench      speed of each kernel and of whole models, against the machine's measured limits; BENCH_OPTIONS=--full"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
+	@echo "make packages   a wheel, a Debian package and a tarball into build/packages; make test-packages installs each, and tries it"
 	@echo "make clean      remove everything that was built"
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|arm64|emulated|emulated-asan|emulated-msan builds into build/VARIANT."
 	@echo "CC, CFLAGS and LDFLAGS are honoured."
 
-.PHONY: all cpu cpu-only cuda mpi kernels release-kernels clean demo install uninstall help style lint FORCE \
+.PHONY: all cpu cpu-only cuda mpi kernels release-kernels clean demo install uninstall packages test-packages help style lint FORCE \
     test test-all test-real test-cuda test-arm64 test-mpi test-clients check openmp asan tsan fuzz \
     test-programs fuzzers test-builds test-build-first $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) \
     cuda-check-programs cuda-test-programs cuda-test-builds

@@ -77,7 +77,7 @@ CUDA_PARTS = (
 )
 CUDA_ASAN_TESTS = "tiny-mixtral-fp16"  # of its Python tests, under AddressSanitizer
 # Python tests that run none of the C code, build it themselves, or time it; and those that have other builds.
-UNSANITIZED = ("tools", "install", "bench", "docs", "real", "mpi", CUDA_ROOM)
+UNSANITIZED = ("tools", "install", "packages", "bench", "docs", "real", "mpi", CUDA_ROOM)
 # What `make test` leaves to `make test-all`. Rooms of the release build: timings of timings.
 THOROUGH_ROOMS = ("bench",)
 # Of the threads' builds it runs these programs: the team itself, and sessions that share one.

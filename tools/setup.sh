@@ -2,15 +2,15 @@
 # Installs what yalm needs and the machine lacks: Debian and Ubuntu packages, and .venv with the pinned Python packages.
 # Where all is there it does nothing. On other systems it names what is missing.
 #
-# usage: tools/setup.sh [build|test|lint|arm64]      build: compile and convert; test, lint: what these need besides;
-#        arm64: what `make test-arm64` does, whose libraries tools/arm64.sh fetches
+# usage: tools/setup.sh [build|test|lint|packages|arm64]      build: compile and convert; test, lint, packages: what these
+#        need besides; arm64: what `make test-arm64` does, whose libraries tools/arm64.sh fetches
 set -eu
 cd "$(dirname "$0")/.."
 stage=${1:-build}
 case $stage in
-build | test | lint | arm64) ;;
+build | test | lint | packages | arm64) ;;
 *)
-    echo "usage: tools/setup.sh [build|test|lint|arm64]" >&2
+    echo "usage: tools/setup.sh [build|test|lint|packages|arm64]" >&2
     exit 2
     ;;
 esac
@@ -95,6 +95,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) { return data
     elif [ "$stage" = arm64 ]; then
         has aarch64-linux-gnu-gcc || echo gcc-aarch64-linux-gnu
         has qemu-aarch64 || echo qemu-user
+    elif [ "$stage" = packages ]; then
+        has dpkg-shlibdeps || echo dpkg-dev
     elif [ "$stage" = lint ]; then
         has clang-tidy || echo clang-tidy
     fi
@@ -148,6 +150,7 @@ packages() {
 python_packages() {
     files=tools/requirements.txt
     [ "$stage" = build ] || files="$files tests/requirements.txt"
+    [ "$stage" != packages ] || files="$files packaging/requirements.txt"
     stamp=.venv/$stage.stamp
     # shellcheck disable=SC2086
     wanted=$(cat $files | cksum)

@@ -158,9 +158,10 @@ static void add_memory(cJSON *root, const yalm_model *model)
     }
 }
 
-static yalm_status print_json(const yalm_model *model, yalm_error *error)
+static yalm_status print_json(const struct options *options, const yalm_model *model, yalm_error *error)
 {
     cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "file", options->model); // of a model that was converted, the copy
     add_facts(root, yalm_model_facts(model));
     add_memory(root, model);
     cJSON *tensors = cJSON_AddArrayToObject(root, "tensors");
@@ -193,7 +194,7 @@ yalm_status run_info(const struct options *options, yalm_error *error)
         return error->status;
     yalm_status status = YALM_OK;
     if (options->info_format == INFO_JSON)
-        status = print_json(model, error);
+        status = print_json(options, model, error);
     else
         print_text(options, model);
     yalm_model_close(model);

@@ -69,7 +69,7 @@ const struct option option_table[] = {
     {"Conversion", "", "follow-links", NULL, NULL, OPTION_FLAG, MODEL, AT(follow_links), 0, 0, NULL,
      "reads through links that leave the directory: your own, not a stranger's"},
 
-    {"Machine", "d", "device", "D", "auto, cpu or cuda", OPTION_WORD, SESSION, AT(device), 0, 0, DEVICES, NULL},
+    {"Machine", "d", "device", "auto|cpu|cuda", "where it is computed", OPTION_WORD, SESSION, AT(device), 0, 0, DEVICES, NULL},
     {"Machine", "Tc", "ctx,ctx-size,context", "N", "positions to look back on (0: chosen)",
      OPTION_INT, SESSION, AT(context), 0, INT_MAX / 2, NULL, NULL},
     {"Machine", "t", "threads", "N", NULL, OPTION_INT, SESSION, AT(n_threads), 1, 4096, NULL,
@@ -80,7 +80,7 @@ const struct option option_table[] = {
      OPTION_CHOICE, SESSION, AT(activations), 0, 0, "auto,int16,int8,fp32",
      "form of tokens beside quantised weights; auto: int8 beside weights rounded to 5 bits or fewer, else int16"},
 
-    {"Attention", "", "attention", "A", "dense, sparq, nomad or hybrid",
+    {"Attention", "", "attention", "dense|sparq|nomad|hybrid", "what of a long text is read again for each token",
      OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS, NULL},
     {"Attention", "", "attention-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(attention_ratio), 0, 1, NULL,
      "how much sparq and hybrid read: of dense attention's bytes, or of the keys (chosen)"},

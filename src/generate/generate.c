@@ -87,8 +87,11 @@ static yalm_status open_run(struct run *run, yalm_session *session, const int32_
                                               .n_stops = how->n_stops,
                                               .ignore_eos = how->ignore_eos,
                                               .n_likely = how->log_probabilities ? 0 : -1};
-    run->generator = (struct generator){
-        .how = &run->options, .session = session, .prompt = prompt, .n_prompt = n, .stream = {.started = true}};
+    run->generator = (struct generator){.how = &run->options,
+                                        .session = session,
+                                        .prompt = prompt,
+                                        .n_prompt = n,
+                                        .stream = {.started = !how->parts}}; // an answer is a text of its own
     yalm_status status = check(session, n, how, &run->options.sampling, error);
     if (status == YALM_OK && how->parts)
         find_parts(run, model, prompt, n);
