@@ -431,15 +431,15 @@ help:
 	@echo "make lint       the same, and clang-tidy, which takes minutes"
 	@echo "make bench      speed of each kernel and of whole models, against the machine's measured limits; BENCH_OPTIONS=--full"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
-	@echo "make packages   a wheel, a Debian package and a tarball into build/packages; make test-packages installs each, and tries it"
+	@echo "make packages   a wheel, a Debian package and a tarball, into build/packages; make test-packages tries each"
 	@echo "make clean      remove everything that was built"
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|arm64|emulated|emulated-asan|emulated-msan builds into build/VARIANT."
 	@echo "CC, CFLAGS and LDFLAGS are honoured."
 
-.PHONY: all cpu cpu-only cuda mpi kernels release-kernels clean demo install uninstall packages test-packages help style lint FORCE \
+.PHONY: all cpu cpu-only cuda mpi kernels release-kernels clean demo install uninstall help style lint FORCE \
     test test-all test-real test-cuda test-arm64 test-mpi test-clients check openmp asan tsan fuzz \
-    test-programs fuzzers test-builds test-build-first $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) \
+    packages test-packages test-programs fuzzers test-builds test-build-first $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) \
     cuda-check-programs cuda-test-programs cuda-test-builds
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

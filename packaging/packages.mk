@@ -15,4 +15,4 @@ packages:
 # Installs each into a clean root, and lets it say a sentence.
 test-packages: packages
 	@tools/setup.sh test
-	@$(PYTHON) -m pytest -q -rs tests/packages
+	@YALM_PACKAGES=1 $(PYTHON) -m pytest -q -rs tests/packages

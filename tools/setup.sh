@@ -97,6 +97,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) { return data
         has qemu-aarch64 || echo qemu-user
     elif [ "$stage" = packages ]; then
         has dpkg-shlibdeps || echo dpkg-dev
+        PATH=$PATH:/usr/sbin has debootstrap || ! apt-cache show debootstrap >/dev/null 2>&1 || echo debootstrap
     elif [ "$stage" = lint ]; then
         has clang-tidy || echo clang-tidy
     fi

@@ -17,6 +17,10 @@ _yalm() {
             ($1 == name "," || $long == name) && value ~ /\|/ { gsub(/\|/, "\n", value); print value }')
     fi
     [[ $word == -* ]] && words=$(yalm --help | sed -n 's/^  \(-[a-z], \)\{0,1\}\(--[a-z-]*\).*/\2/p')
-    [[ -n $words ]] && mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word") || mapfile -t COMPREPLY < <(compgen -f -- "$word")
+    if [[ -n $words ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
+    else
+        mapfile -t COMPREPLY < <(((COMP_CWORD == 1)) && compgen -W cache -- "$word"; compgen -f -- "$word")
+    fi
 }
 complete -o filenames -o bashdefault -F _yalm yalm
