@@ -155,7 +155,7 @@ $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
 	$(AR) rcs $@ $(LIB_OBJECTS)
 
-libyalm.so.$(VERSION): $(LIB_OBJECTS)
+libyalm.so.$(VERSION) $(BUILD)/libyalm.so.$(VERSION): $(LIB_OBJECTS)
 	$(CC) -shared -Wl,-soname,libyalm.so.$(ABI) $(LDFLAGS) -o $@ $(LIB_OBJECTS) $(THREADS) $(LIBS)
 
 libyalm.so.$(ABI) libyalm.so: libyalm.so.$(VERSION)

@@ -210,9 +210,6 @@ def test_one_answer_past_the_context(chatty):
     """There is nobody to type /undo."""
     line = chatty.fails(2, "-m", "chat", "-i", "word " * 80, "-T", 64)
     assert line.endswith("and the context holds 64: -T N makes it larger")
-    done = chatty("-m", "chat", "-i", "Hi", "-T", 48, "--set", "text.ignore_eos=on")
-    assert b"is full, and the answer ends here: -T N at the start makes it larger, up to 2048)" in done.stderr
-    assert b"/undo" not in done.stderr
 
 
 def test_pipes_with_nobody_at_the_other_end(chatty, bare, tmp_path):

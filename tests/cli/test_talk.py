@@ -232,7 +232,7 @@ def test_an_answer_that_fills_the_context(chatty):
     fixed = ("-m", "chat", "-i", "The king", "--temp", 0, "--set", "text.ignore_eos=on")
     told = chatty(*fixed, "-T", 48).stderr.decode()
     assert (
-        "(the context of 48 tokens is full, and the answer ends here: -T N at the start makes it larger, up to 2048;"
+        "(the context of 48 tokens is full, and the answer ends here: -T N at the start makes it larger, up to 2048)"
         in told
     )
     assert "is full" not in chatty(*fixed, "-T", 48, "-q").stderr.decode()
