@@ -439,7 +439,7 @@ help:
 
 .PHONY: all cpu cpu-only cuda mpi kernels release-kernels clean demo install uninstall help style lint FORCE \
     test test-all test-real test-cuda test-arm64 test-mpi test-clients check openmp asan tsan fuzz \
-    packages test-packages test-programs fuzzers test-builds test-build-first \
+    packages packages-arm64 test-packages test-programs fuzzers test-builds test-build-first \
     $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) \
     cuda-check-programs cuda-test-programs cuda-test-builds
 .DELETE_ON_ERROR:

@@ -2,7 +2,7 @@
 """Makes the packages of a tree that `make install DESTDIR=OUT/tree PREFIX=/usr` has filled: a wheel, a Debian package, a
 tarball. The wheel and the tarball bring every library but those that auditwheel calls part of any Linux.
 
-usage: build.py VERSION OUT
+usage: build.py VERSION OUT [arm64]      arm64: the wheel alone, of a tree that has been built for that processor
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def requirements() -> list[str]:
     return [*lines, "cffi>=1.15"]
 
 
-def wheel(version: str, out: Path, tree: Path) -> None:
+def wheel(version: str, out: Path, tree: Path, machine: str = os.uname().machine, beside: str = "") -> None:
+    """`beside`: where the libraries lie that it brings; else where the system has them."""
     root, usr = out / "wheel", tree / "usr"
     package, about = root / "yalm", root / f"yalm-{version}.dist-info"
     shutil.copytree(HERE / "python/yalm", package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -84,13 +85,15 @@ def wheel(version: str, out: Path, tree: Path) -> None:
     )
     (about / "entry_points.txt").write_text("[console_scripts]\nyalm = yalm.__main__:main\n")
     (about / "WHEEL").write_text(
-        f"Wheel-Version: 1.0\nGenerator: build.py\nRoot-Is-Purelib: false\nTag: py3-none-linux_{os.uname().machine}\n"
+        f"Wheel-Version: 1.0\nGenerator: build.py\nRoot-Is-Purelib: false\nTag: py3-none-linux_{machine}\n"
     )
     (out / "plain").mkdir()
     run(sys.executable, "-m", "wheel", "pack", root, "-d", out / "plain")
     tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    if beside:
+        tools["LD_LIBRARY_PATH"] = beside
     (plain,) = (out / "plain").glob("*.whl")
-    run(sys.executable, "-m", "auditwheel", "repair", "--strip", "-w", out, plain, env=tools)
+    run(sys.executable, "-m", "auditwheel", "repair", "-w", out, plain, env=tools)
 
 
 def deb(version: str, out: Path, tree: Path) -> None:
@@ -142,19 +145,23 @@ def tarball(version: str, out: Path, tree: Path) -> None:
         )
 
 
-def main(version: str, folder: str) -> None:
+def main(version: str, folder: str, processor: str = "") -> None:
     out = Path(folder).resolve()
     tree = out / "tree"
     program, library = tree / "usr/bin/yalm", tree / f"usr/lib/libyalm.so.{version}"
-    run("strip", program)
-    run("strip", "-g", tree / "usr/lib/libyalm.a")
-    run("strip", "--strip-unneeded", library)
+    strip = "aarch64-linux-gnu-strip" if processor == "arm64" else "strip"
+    run(strip, program)
+    run(strip, "--strip-unneeded", library)
+    if processor == "arm64":
+        wheel(version, out, tree, "aarch64", str(ROOT / "build/arm64/root/usr/lib/aarch64-linux-gnu"))
+        return
+    run(strip, "-g", tree / "usr/lib/libyalm.a")
     licences(libraries(program, library), out / "licences")
     for make in (wheel, deb, tarball):
         make(version, out, tree)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 3 and sys.argv[3:] != ["arm64"]:
         sys.exit(__doc__)
     main(*sys.argv[1:])

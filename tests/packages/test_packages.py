@@ -75,6 +75,24 @@ def test_the_wheel_says_what_it_runs_on():
     assert all(any(f"licenses/libraries/{library}" in name for name in names) for library in ("libcjson1", "libpcre2"))
 
 
+def test_the_wheel_for_arm(tmp_path, fable, sentence):
+    """In the emulator, with the C library and nothing else of that processor's beside it."""
+    wheels, root = list(PACKED.glob("arm64/*.whl")), ROOT / "build/arm64/root"
+    if not wheels or not shutil.which("qemu-aarch64"):
+        pytest.skip("`make packages-arm64` builds it, QEMU runs it")
+    assert wheels[0].name.endswith("_aarch64.whl")
+    with zipfile.ZipFile(wheels[0]) as file:
+        file.extractall(tmp_path)
+    for name in ("ld-linux-aarch64.so.1", "libc.so.6", "libm.so.6"):
+        (path,) = {path.resolve() for path in root.glob(f"**/{name}")}
+        for folder in ("lib", "lib/aarch64-linux-gnu"):
+            (tmp_path / "root" / folder).mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, tmp_path / "root" / folder / name)
+    (tmp_path / "yalm/bin/yalm").chmod(0o755)
+    words = ("qemu-aarch64", "-cpu", "max", "-L", tmp_path / "root", tmp_path / "yalm/bin/yalm", fable, *ASK)
+    assert run(*words).rstrip("\n") == sentence
+
+
 @pytest.fixture
 def bare_root(tmp_path):
     """A root with the C library and nothing else: no shell."""

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,7 +41,9 @@ def told(*words, stdin=None):
 
 def test_facts(yalm_package, model):
     assert (model.name, model.weights, model.vocab_size, model.context) == ("fable-4m", "bf16", 4096, 2048)
-    assert yalm_package.version().startswith("0.2.0 (")
+    version = re.search(r"^VERSION +:= (\S+)$", (ROOT / "Makefile").read_text(), flags=re.M)[1]
+    assert yalm_package.version().startswith(f"{version} (")
+    assert f"libyalm.so.{version.rpartition('.')[0]}" == importlib.import_module("yalm._library").NAME
 
 
 def test_texts_are_those_of_the_program(model, fable, sentence):
@@ -99,10 +102,11 @@ def talker(tmp_path_factory):
 def test_chat(yalm_package, talker, tmp_path, capfd, monkeypatch):
     """A directory is converted by the program; the answer is that of -m chat."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model = yalm_package.Model(talker, dtype="q8", check_finite=True)
-    assert model.weights == "q8" and "is converted once" in capfd.readouterr().err
+    model = yalm_package.Model(talker, dtype="q8", keep=["*.q=q6", "*.k=q6"], check_finite=True, follow_links=False)
+    assert "is converted once" in capfd.readouterr().err
     answer = "".join(model.chat([{"role": "user", "content": "The king"}], max_tokens=9, temperature=0))
-    asked = (talker, "--dtype", "q8", "--check-finite", "-m", "chat", "-i", "The king", "-n", 9, "--temp", 0)
+    how = ("--dtype", "q8", "--keep", "*.q=q6", "--keep", "*.k=q6", "--check-finite")
+    asked = (talker, *how, "-m", "chat", "-i", "The king", "-n", 9, "--temp", 0)
     assert answer == told(*asked)
     other = model.chat([{"role": "user", "content": "Hi"}], template={"opening": "king:"}, max_tokens=9, temperature=0)
     assert "".join(other) == told(*asked[:-5], "Hi", *asked[-4:], "--template-set", "opening=king:")

@@ -49,7 +49,9 @@ def _converted(path, options):
         if file.read(4) == b"YALM" and not options:
             return os.fspath(path)
     words = [program(), os.fspath(path), "-m", "info", "-o", "json"]
-    words += [f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}") for name, value in options.items()]
+    for name, value in options.items():
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            words += [f"--{name.replace('_', '-')}" + ("" if one is True else f"={one}")] if one is not False else []
     environment = {**os.environ, "YALM_PYTHON": os.environ.get("YALM_PYTHON") or sys.executable}
     said = ""
     with tempfile.TemporaryFile() as out:
@@ -69,7 +71,7 @@ class Model:
     """A model, and a text that goes on: what a prompt has in common with what was read before is not read again.
 
     `device`: auto, cpu or cuda; `context`: tokens to look back on (0: chosen); `threads`: 0 is one for each core. Other names
-    are options of the program for a model that is converted: dtype="q8", lora="DIR", follow_links=True.
+    are options of the program for a model that is converted: dtype="q8", keep=["*.down=fp16"], lora="DIR".
     Calls from several threads take turns.
     """
 
