@@ -283,7 +283,7 @@ void cache_remember(const struct cache_entry *entry, const struct origin *origin
 {
     char path[PATH_MAX + 32], fresh[PATH_MAX + 64];
     const struct origin before = cache_recall(entry);
-    const bool known = before.length > 0 && same_origin(&before, origin);
+    const bool known = same_origin(&before, origin);
     free(before.bytes);
     if (known)
         return;
@@ -309,7 +309,7 @@ bool cache_replace(const struct cache_entry *entry, const struct origin *origin)
         snprintf(other.id, sizeof other.id, "%.*s", CACHE_ID, id);
         snprintf(other.file, sizeof other.file, "%s/%s.bin", other.folder, other.id);
         const struct origin its = cache_recall(&other);
-        if (its.length > 0 && same_origin(&its, origin) && !cache_is_being_made(&other)) {
+        if (same_origin(&its, origin) && !cache_is_being_made(&other)) {
             char path[PATH_MAX + 32];
             origin_path(path, sizeof path, &other);
             replaced |= unlink(other.file) == 0;

@@ -9,12 +9,6 @@
 
 #include "cli/cache.h"
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n > m && strcmp(name + n - m, end) == 0;
-}
-
 // Why no start will find the entry's copy any more, in text[0..room); false where one may.
 static bool is_stale(const struct cache_entry *entry, char *text, size_t room)
 {
@@ -65,7 +59,7 @@ static yalm_status clear(struct cache_entry *entry, const struct options *option
             closedir(folder);
             return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
         }
-        models += ends_with(found->d_name, ".bin");
+        models += strcmp(id + CACHE_ID, ".bin") == 0;
     }
     if (folder)
         closedir(folder);
@@ -78,7 +72,7 @@ static yalm_status clear(struct cache_entry *entry, const struct options *option
 
 static int is_model(const struct dirent *entry)
 {
-    return entry->d_name[0] != '.' && cache_id(entry->d_name) && ends_with(entry->d_name, ".bin");
+    return cache_id(entry->d_name) == entry->d_name && strcmp(entry->d_name + CACHE_ID, ".bin") == 0;
 }
 
 static uint64_t show(struct cache_entry *entry, const char *name, int *stale)
