@@ -153,7 +153,8 @@ def main(version: str, folder: str, processor: str = "") -> None:
     run(strip, program)
     run(strip, "--strip-unneeded", library)
     if processor == "arm64":
-        wheel(version, out, tree, "aarch64", str(ROOT / "build/arm64/root/usr/lib/aarch64-linux-gnu"))
+        folders = [str(ROOT / "build/arm64/root" / name / "aarch64-linux-gnu") for name in ("usr/lib", "lib")]
+        wheel(version, out, tree, "aarch64", ":".join(folders))
         return
     run(strip, "-g", tree / "usr/lib/libyalm.a")
     licences(libraries(program, library), out / "licences")

@@ -43,6 +43,10 @@ fi
 for package in "$state"/archives/*.deb; do
     dpkg-deb -x "$package" "$root"
 done
+# A link from / on leads out of the root: the linker would take the static library beside it.
+for link in "$root"/usr/lib/aarch64-linux-gnu/*.so; do
+    case $(readlink "$link") in /*) ln -sf "../../..$(readlink "$link")" "$link" ;; esac
+done
 rm -rf "$state"
 rm -rf "$root/usr/share/doc" "$root/usr/share/man" "$root/usr/share/locale"
 echo "$wanted" >"$stamp"
