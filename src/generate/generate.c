@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "generate/generator.h"
+#include "generate/learn_calls.h"
 #include "util/error.h"
 
 struct run {
@@ -13,6 +14,8 @@ struct run {
     struct grammar *grammar;
     struct token_tree *tree;
     struct told told;
+    struct call_form form;
+    struct speech_calls calls;
     char tail[8 * YALM_MAX_PIECE]; // how the prompt ends
 };
 
@@ -71,10 +74,13 @@ static void find_parts(struct run *run, const yalm_model *model, const int32_t *
     for (size_t i = n < 7 ? 0 : n - 7; i < n; i++)
         length += yalm_stream_token(model, &stream, prompt[i], true, run->tail + length);
     run->options.parts = true;
-    run->options.forms = speech_marks(template) | speech_forms(template);
+    learn_calls(&run->form, model);
+    run->calls = (struct speech_calls){.form = &run->form};
+    run->options.calls = &run->calls;
+    run->options.forms = speech_marks(template);
     run->options.reasoning_end = speech_reasoning_end(run->tail, length);
     run->options.grammar_after = speech_answer_mark(run->options.forms, run->options.reasoning_end);
-    run->options.spell_control = run->options.forms != 0;
+    run->options.spell_control = run->options.forms != 0 || run->form.known;
 }
 
 static yalm_status open_run(struct run *run, yalm_session *session, const int32_t *prompt, size_t n, yalm_error *error)

@@ -34,7 +34,7 @@ void generator_begin(struct generator *g, bool reuse)
         speculator_begin(g->speculator);
     g->masking = g->masker && g->how->grammar_after == NULL;
     if (g->how->parts)
-        speech_begin(&g->speech, g->how->forms, g->how->reasoning_end);
+        speech_begin(&g->speech, g->how->forms, g->how->reasoning_end, g->how->calls);
     g->began = clock_seconds();
 }
 
@@ -143,9 +143,42 @@ static yalm_status no_logits(const struct generator *g, yalm_error *error)
     return error->status = YALM_FAILED;
 }
 
+// Behind a call the text is free.
+static void leave_call(struct generator *g)
+{
+    masker_close(g->masker);
+    g->masker = NULL;
+    g->masking = g->in_call = false;
+}
+
+// A call has begun: from here on it follows the grammar, unless it went its own way in the token that began it.
+static void look_for_call(struct generator *g)
+{
+    struct span begun[2];
+    if (!speech_call_begins(&g->speech, begun)) {
+        g->looked_at_call = false;
+        return;
+    }
+    if (g->looked_at_call)
+        return;
+    g->looked_at_call = true;
+    const struct held_calls *held = g->how->held;
+    yalm_error error;
+    g->masker = masker_open(held->grammar, held->tree, yalm_session_model(g->session), &error);
+    if (g->masker == NULL)
+        return;
+    masker_set_marks(g->masker, held->marks, held->n_marks);
+    g->in_call = g->masking = masker_take_bytes(g->masker, begun[0].at, begun[0].length) &&
+                              masker_take_bytes(g->masker, begun[1].at, begun[1].length);
+    if (!g->in_call || masker_is_over(g->masker))
+        leave_call(g);
+}
+
 static yalm_status draw(struct generator *g, yalm_error *error)
 {
     yalm_sampling sampling = g->how->sampling;
+    if (g->in_call && (sampling.allowed = masker_allowed(g->masker)) == NULL)
+        leave_call(g);
     if (g->masking && (sampling.allowed = masker_allowed(g->masker)) == NULL) {
         g->stop = masker_accepts(g->masker) ? YALM_STOP_GRAMMAR : YALM_GOES_ON;
         return g->stop ? YALM_OK : no_token(error);
@@ -178,8 +211,14 @@ static yalm_status follow_grammar(struct generator *g, size_t length, yalm_error
 {
     if (g->masking && !masker_take(g->masker, g->token))
         return no_token(error);
-    if (g->masking && !g->stop && masker_is_over(g->masker))
-        g->stop = YALM_STOP_GRAMMAR;
+    if (g->masking && !g->stop && masker_is_over(g->masker)) {
+        if (g->in_call)
+            leave_call(g);
+        else
+            g->stop = YALM_STOP_GRAMMAR;
+    }
+    if (g->how->held && !g->stop && g->masker == NULL)
+        look_for_call(g);
     if (g->masker && !g->masking)
         look_for_grammar(g, length);
     return YALM_OK;

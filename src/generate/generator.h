@@ -19,15 +19,24 @@ struct generator_options {
     int64_t max_tokens;     // -1: until the context is full; in an endless session for ever
     const char *const *stops;
     int n_stops;
-    bool ignore_eos;           // but where a grammar holds
-    bool spell_control;        // control tokens are text: a model's marks of a call to a tool, say
-    int n_likely;              // likeliest tokens that are told with each; -1: no log probabilities at all
-    bool list_tokens;          // tell the generated tokens, without log probabilities if there are to be none
-    bool score_prompt;         // tell them of the prompt's tokens too
-    const char *grammar_after; // the grammar holds once the text has this; NULL: from the start
-    bool parts;                // reasoning, text and calls are told apart
-    unsigned forms;            // by these (speech.h)
+    bool ignore_eos;                  // but where a grammar holds
+    bool spell_control;               // control tokens are text: a model's marks of a call to a tool, say
+    int n_likely;                     // likeliest tokens that are told with each; -1: no log probabilities at all
+    bool list_tokens;                 // tell the generated tokens, without log probabilities if there are to be none
+    bool score_prompt;                // tell them of the prompt's tokens too
+    const char *grammar_after;        // the grammar holds once the text has this; NULL: from the start
+    bool parts;                       // reasoning, text and calls are told apart
+    unsigned forms;                   // by these marks (speech.h)
+    const struct speech_calls *calls; // that may come; NULL: none
     const char *reasoning_end;
+    const struct held_calls *held; // calls that the model begins follow a grammar; NULL: they need not
+};
+
+struct held_calls {
+    const struct grammar *grammar; // of a call with its marks, or of all that follow its first mark
+    const struct token_tree *tree;
+    const int32_t *marks; // (n_marks) control tokens that it may be written with
+    int n_marks;
 };
 
 struct generator {
@@ -55,6 +64,8 @@ struct generator {
     int32_t token;        // the last of them
     bool added;           // generator_next() has drawn it, and it belongs to the text
     bool masking;         // the grammar holds
+    bool in_call;         // a call's: the masker is its own
+    bool looked_at_call;  // the call that is read now has been looked at
     yalm_stop stop;       // why the text is over; 0: it goes on
     const char *stop_string;
     double began, first_token, ended; // seconds, by the monotonic clock

@@ -137,6 +137,8 @@ struct masker {
     } masks[MAX_MASKS]; // of the latest states
     int n_masks, turn, generation;
     size_t n_words;
+    const int32_t *marks; // (n_marks) control tokens that may come
+    int n_marks;
 };
 
 struct masker *masker_open(const struct grammar *grammar, const struct token_tree *tree, const yalm_model *model,
@@ -174,6 +176,44 @@ void masker_close(struct masker *m)
     free(m);
 }
 
+static int step_all(struct masker *m, int state, const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length && state != STATE_DEAD; i++)
+        state = automaton_step(m->automaton, state, (unsigned char)bytes[i]);
+    return state;
+}
+
+// The byte is the only one that may come.
+static bool is_only(struct masker *m, int state, unsigned char byte)
+{
+    for (int other = 0; other < 256; other++)
+        if (other != byte && automaton_step(m->automaton, state, (unsigned char)other) != STATE_DEAD)
+            return false;
+    return true;
+}
+
+// A mark whose text may come here. Where nothing but that text begins with its first byte, tokens that spell it go.
+static void add_mark(struct masker *m, struct mask *mask, int32_t mark)
+{
+    size_t length = 0;
+    const char *bytes = yalm_piece(m->model, mark, &length);
+    if (length == 0 || step_all(m, m->state, bytes, length) == STATE_DEAD)
+        return;
+    const int second = automaton_step(m->automaton, m->state, (unsigned char)bytes[0]);
+    if (length > 1 && is_only(m, second, (unsigned char)bytes[1])) {
+        const struct token_tree *tree = m->tree;
+        for (int i = 0; i < tree->n_nodes; i = tree->nodes[i].end)
+            if (tree->nodes[i].byte == (unsigned char)bytes[0])
+                for (int k = i; k < tree->nodes[i].end; k++)
+                    for (int t = 0; t < tree->nodes[k].n_tokens; t++) {
+                        const int32_t token = tree->tokens[tree->nodes[k].tokens + t];
+                        mask->bits[token / 64] &= ~(UINT64_C(1) << token % 64);
+                    }
+    }
+    mask->bits[mark / 64] |= UINT64_C(1) << mark % 64;
+    mask->any = true;
+}
+
 static void walk(struct masker *m, struct mask *mask)
 {
     const struct token_tree *tree = m->tree;
@@ -196,6 +236,8 @@ static void walk(struct masker *m, struct mask *mask)
         }
         i++;
     }
+    for (int i = 0; i < m->n_marks; i++)
+        add_mark(m, mask, m->marks[i]);
     if (!automaton_accepts(m->automaton, m->state))
         return;
     const yalm_model_info *facts = yalm_model_facts(m->model);
@@ -234,9 +276,19 @@ bool masker_take(struct masker *m, int32_t token)
 {
     size_t length = 0;
     const char *bytes = yalm_piece(m->model, token, &length);
-    for (size_t i = 0; i < length && m->state != STATE_DEAD; i++)
-        m->state = automaton_step(m->automaton, m->state, (unsigned char)bytes[i]);
+    return masker_take_bytes(m, bytes, length);
+}
+
+bool masker_take_bytes(struct masker *m, const char *bytes, size_t length)
+{
+    m->state = step_all(m, m->state, bytes, length);
     return m->state != STATE_DEAD && !automaton_failed(m->automaton);
+}
+
+void masker_set_marks(struct masker *m, const int32_t *marks, int n_marks)
+{
+    m->marks = marks;
+    m->n_marks = n_marks;
 }
 
 bool masker_is_over(const struct masker *m)

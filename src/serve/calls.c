@@ -1,94 +1,145 @@
-// Texts that must be calls of tools: a grammar with the tools' schemas, in the form of calls that the model knows.
-#include <stdio.h>
+// See calls.h.
+#include "serve/calls.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "grammar/schema.h"
-#include "serve/body.h"
-#include "serve/dialogue.h"
-#include "speech/speech.h"
+#include "generate/learn_calls.h"
+#include "grammar/grammar.h"
+#include "speech/buffer.h"
 
-struct call_notation {
-    enum call_form form;
-    const char *before, *middle, *after; // around a name and arguments, as literals of a grammar
-    bool again;                          // several may follow each other
+// A grammar of the tools that some request offered.
+struct kept_grammar {
+    struct calls *calls;
+    char *key; // the tools and what was wished, owned
+    struct grammar *grammar;
+    int users; // requests
+    struct kept_grammar *next;
 };
 
-static const struct call_notation notations[] = {
-    {CALLS_HERMES, "<tool_call>\\n{\\\"name\\\": \\\"", "\\\", \\\"arguments\\\": ", "}\\n</tool_call>", true},
-    {CALLS_MISTRAL, "[TOOL_CALLS][{\\\"name\\\": \\\"", "\\\", \\\"arguments\\\": ", "}]", false},
-    {SPEECH_HARMONY, "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "", false},
-    {SPEECH_GEMMA, "<|tool_call>call:", "", "<tool_call|>", true},
-    {CALLS_BARE, "{\\\"name\\\": \\\"", "\\\", \\\"parameters\\\": ", "}", false},
-};
+// ---------------------------------------------------------------- the model's form
 
-// The name within a JSON string within a literal of the grammar.
-static void add_name(struct buffer *out, const char *name)
+// Control tokens that the frame is written with: a model learnt to write them, and not their letters.
+static void find_marks(struct calls *calls, const yalm_model *model)
 {
-    struct buffer json = {0};
-    buffer_json(&json, name, strlen(name));
-    for (size_t i = 1; i + 1 < json.length; i++) {
-        if (json.at[i] == '"' || json.at[i] == '\\')
-            buffer_text(out, "\\");
-        buffer_add(out, json.at + i, 1);
+    const int n_vocab = yalm_model_facts(model)->vocab_size;
+    for (int32_t token = 0; token < n_vocab && calls->n_marks < MAX_CALL_MARKS; token++) {
+        size_t length = 0;
+        const char *bytes = yalm_is_control(model, token) ? yalm_piece(model, token, &length) : NULL;
+        bool used = false;
+        for (int part = 0; bytes && length > 1 && part < N_PARTS; part++)
+            used |= memmem(calls->form.part[part], strlen(calls->form.part[part]), bytes, length) != NULL;
+        if (used)
+            calls->marks[calls->n_marks++] = token;
     }
-    buffer_free(&json);
 }
 
-static bool add_tools(struct request *request, const struct dialogue *dialogue, const struct call_notation *notation,
-                      struct schema_writer *writer, struct buffer *root)
+void calls_open(struct calls *calls, const yalm_model *model)
 {
-    const cJSON *tool;
-    yalm_error error;
-    const char *bar = "(";
-    cJSON_ArrayForEach(tool, dialogue->tools)
-    {
-        const cJSON *function = body_member(tool, "function");
-        const char *name = body_member(function, "name")->valuestring;
-        int rule;
-        if (dialogue->chosen && strcmp(dialogue->chosen, name) != 0)
-            continue;
-        if (schema_writer_add(writer, body_member(function, "parameters"), &rule, &error) != YALM_OK)
-            return request_fail(request, http_status(error.status), "'tools', '%.60s': %s", name, error.text);
-        buffer_format(root, "%s\"%s", bar, notation->before);
-        add_name(root, name);
-        buffer_format(root, "%s\" r%d \"%s\"", notation->middle, rule, notation->after);
-        bar = " | ";
-    }
-    buffer_text(root, ")");
-    return true;
+    *calls = (struct calls){0};
+    pthread_mutex_init(&calls->lock, NULL);
+    learn_calls(&calls->form, model);
+    find_marks(calls, model);
 }
 
-bool dialogue_force_call(struct request *request, const struct dialogue *dialogue)
+static void forget(struct kept_grammar *kept)
 {
-    if (dialogue->choice != TOOLS_REQUIRED)
-        return true;
-    const struct call_notation *notation = notations;
-    while (!(dialogue->forms & notation->form))
-        notation++;
-    yalm_error error;
-    struct buffer root = {0};
-    struct schema_writer *writer = schema_writer_open(&error);
-    bool several = notation->again && dialogue->chosen == NULL, made = false;
-    if (writer == NULL)
-        request_fail(request, 503, "%s", error.text);
-    else if (body_bool(request, request->json, "parallel_tool_calls", &several))
-        made = add_tools(request, dialogue, notation, writer, &root);
-    if (!made || root.failed) {
-        schema_writer_close(writer);
-        buffer_free(&root);
-        return false;
+    grammar_free(kept->grammar);
+    free(kept->key);
+    free(kept);
+}
+
+void calls_close(struct calls *calls)
+{
+    while (calls->kept) {
+        struct kept_grammar *next = calls->kept->next;
+        forget(calls->kept);
+        calls->kept = next;
     }
-    struct buffer whole = {0};
-    buffer_text(&whole, "call");
-    buffer_text(&whole, several && notation->again ? " (\"\\n\" call){0,7}" : "");
-    buffer_format(&whole, "\ncall ::= %s", root.at);
+    pthread_mutex_destroy(&calls->lock);
+}
+
+// ---------------------------------------------------------------- grammars of tools
+
+// Of those that nobody uses the oldest go.
+static void forget_some(struct calls *calls)
+{
+    int n = 0;
+    for (struct kept_grammar **at = &calls->kept; *at;) {
+        struct kept_grammar *kept = *at;
+        if (++n > MAX_KEPT_GRAMMARS && kept->users == 0) {
+            *at = kept->next;
+            forget(kept);
+        } else
+            at = &kept->next;
+    }
+}
+
+// To the front, where it was used last.
+static struct kept_grammar *find_kept(struct calls *calls, const char *key)
+{
+    for (struct kept_grammar **at = &calls->kept; *at; at = &(*at)->next)
+        if (strcmp((*at)->key, key) == 0) {
+            struct kept_grammar *kept = *at;
+            *at = kept->next;
+            kept->next = calls->kept;
+            kept->users++;
+            return calls->kept = kept;
+        }
+    return NULL;
+}
+
+static struct kept_grammar *make_kept(struct calls *calls, const cJSON *tools, const struct call_wish *wish, char *key)
+{
+    yalm_error error;
     char *text;
     size_t length;
-    const yalm_status status = schema_writer_end(writer, whole.at, &text, &length, &error);
-    buffer_free(&root);
-    buffer_free(&whole);
-    if (status == YALM_OK)
-        return generation_set_grammar(request, text, length);
-    return request_fail(request, http_status(status), "%s", error.text);
+    struct kept_grammar *kept = NULL;
+    if (call_grammar_write(&calls->form, tools, wish, &text, &length, &error) != YALM_OK)
+        return NULL;
+    struct grammar *grammar = grammar_parse(text, length, &error);
+    free(text);
+    if (grammar && (kept = calloc(1, sizeof *kept)) != NULL)
+        *kept = (struct kept_grammar){calls, key, grammar, 1, calls->kept};
+    else
+        grammar_free(grammar);
+    if (kept)
+        calls->kept = kept;
+    return kept;
+}
+
+struct kept_grammar *calls_take(struct calls *calls, const cJSON *tools, const struct call_wish *wish)
+{
+    struct buffer key = {0};
+    char *json = cJSON_PrintUnformatted(tools);
+    buffer_text(&key, json ? json : "");
+    buffer_text(&key, wish->several ? "+" : "1");
+    free(json);
+    if (json == NULL || key.failed) {
+        buffer_free(&key);
+        return NULL;
+    }
+    pthread_mutex_lock(&calls->lock);
+    struct kept_grammar *kept = find_kept(calls, key.at);
+    if (kept == NULL)
+        kept = make_kept(calls, tools, wish, key.at);
+    forget_some(calls);
+    pthread_mutex_unlock(&calls->lock);
+    if (kept == NULL || kept->key != key.at)
+        buffer_free(&key);
+    return kept;
+}
+
+const struct grammar *calls_grammar(const struct kept_grammar *kept)
+{
+    return kept->grammar;
+}
+
+void calls_release(struct kept_grammar *kept)
+{
+    if (kept == NULL)
+        return;
+    pthread_mutex_lock(&kept->calls->lock);
+    kept->users--;
+    pthread_mutex_unlock(&kept->calls->lock);
 }

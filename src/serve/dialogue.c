@@ -145,11 +145,9 @@ static bool settle_tools(struct request *request, struct dialogue *dialogue, cJS
     }
     cJSON_AddItemToObject(dialogue->variables, "tools", tools);
     dialogue->tools = tools;
-    const unsigned calls = speech_forms(template);
-    dialogue->forms |= calls;
     if (dialogue->chosen && !find_tool(dialogue, dialogue->chosen))
         return request_fail(request, 400, "'tool_choice' names '%.100s', which is not among the 'tools'", dialogue->chosen);
-    if (calls || to_show)
+    if (request->server->calls.form.known || to_show)
         return true;
     return request_fail(request, 400,
                         "'tools': the model's chat template knows no form of calls that is read here (see docs/serving.md)");
@@ -437,7 +435,12 @@ bool dialogue_prompt(struct request *request, struct dialogue *dialogue)
     options->parts = true;
     options->forms = dialogue->forms;
     options->reasoning_end = speech_reasoning_end(text, length);
-    options->spell_control = dialogue->forms != 0; // a model's marks are control tokens
+    if (dialogue->tools) {
+        const struct call_form *form = &request->server->calls.form;
+        request->how->calls = (struct speech_calls){form, dialogue->tools, speech_call_begun(form, text, length)};
+        options->calls = &request->how->calls;
+    }
+    options->spell_control = dialogue->forms || dialogue->tools; // a model's marks are control tokens
     options->grammar_after = dialogue->choice == TOOLS_REQUIRED ? options->reasoning_end
                                                                 : speech_answer_mark(dialogue->forms, options->reasoning_end);
     const bool added = generation_add_text(request, text, length, YALM_TOKENIZE_SPECIAL);

@@ -8,7 +8,7 @@ enum tool_choice { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED };
 
 struct dialogue {
     cJSON *variables;   // of the template, owned
-    unsigned forms;     // of calls that may come, and of other marks (speech.h); 0: none
+    unsigned forms;     // of marks of parts that may come (speech.h); 0: none
     const cJSON *tools; // the functions on offer, of `variables`; NULL: none
     enum tool_choice choice;
     const char *chosen; // the one tool that is to be called, or NULL
@@ -21,8 +21,10 @@ bool dialogue_read_openai(struct request *request, struct dialogue *dialogue, bo
 bool dialogue_read_anthropic(struct request *request, struct dialogue *dialogue);
 void dialogue_free(struct dialogue *dialogue);
 
-// Where the request wants a call: sets the grammar that lets nothing else come.
-bool dialogue_force_call(struct request *request, const struct dialogue *dialogue); // calls.c
+// Behind dialogue_prompt(). Where the request wants a call: sets the grammar that lets nothing else come.
+bool dialogue_force_call(struct request *request, const struct dialogue *dialogue); // hold_calls.c
+// Else calls that the model begins are held to the tools.
+bool dialogue_hold_calls(struct request *request, const struct dialogue *dialogue); // likewise
 
 // Renders the template; *text is the caller's to free().
 bool dialogue_render(struct request *request, struct dialogue *dialogue, char **text, size_t *length);

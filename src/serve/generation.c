@@ -356,6 +356,8 @@ static bool make_tasks(struct request *request)
         yalm_error error;
         if (how->grammar && !(g->masker = masker_open(how->grammar, request->server->tree, request->server->model, &error)))
             return request_fail_by(request, &error);
+        if (g->masker)
+            masker_set_marks(g->masker, how->marks, how->n_marks);
         task->next_choice = task->choice + 1 < how->n_choices ? task + 1 : NULL;
     }
     return true;

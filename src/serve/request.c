@@ -57,6 +57,7 @@ static void generation_free(struct generation *how)
     free(how->prompts);
     free((void *)how->options.sampling.biases);
     grammar_free(how->grammar);
+    calls_release(how->kept);
     free(how);
 }
 

@@ -76,6 +76,7 @@ yalm_status serve(const yalm_model *model, const struct serve_options *options, 
         *error = (yalm_error){YALM_NO_MEMORY, "out of memory for the vocabulary's tree"};
         return YALM_NO_MEMORY;
     }
+    calls_open(&server.calls, model);
     sigset_t signals, before;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -83,6 +84,7 @@ yalm_status serve(const yalm_model *model, const struct serve_options *options, 
     pthread_sigmask(SIG_BLOCK, &signals, &before);
     const yalm_status status = run(&server, &signals, error);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    calls_close(&server.calls);
     token_tree_close(server.tree);
     keys_free(server.keys);
     return status;

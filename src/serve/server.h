@@ -1,5 +1,6 @@
 // What the parts of the server share.
 #pragma once
+#include "serve/calls.h"
 #include "serve/engine.h"
 #include "serve/serve.h"
 
@@ -10,6 +11,7 @@ struct server {
     const struct serve_options *options;
     struct engine *engine;
     struct token_tree *tree; // of the vocabulary, for grammars
+    struct calls calls;      // how the model writes them
     struct keys *keys;       // NULL: none is needed
     size_t longest_piece;    // bytes that a token of the vocabulary spells at most
     long created;            // seconds since 1970

@@ -1,6 +1,7 @@
 // A task: one sequence of tokens that the engine reads and continues. A request has one for each of its prompts and choices.
 #pragma once
 #include "generate/generator.h"
+#include "serve/calls.h"
 #include "serve/request.h"
 
 enum { MAX_STOPS = 16, MAX_TOP = 20 };
@@ -18,7 +19,12 @@ struct generation {
     const char *stops[MAX_STOPS];     // options.stops: texts of the request's JSON
     uint64_t seed;                    // of the first choice; each further one's is one more
     struct grammar *grammar;          // that the texts follow, owned; NULL: none
-    bool reuse;                       // may begin with what a session holds
+    const int32_t *marks;             // (n_marks) control tokens that it may be written with
+    int n_marks;
+    struct speech_calls calls; // options.calls
+    struct held_calls held;    // options.held
+    struct kept_grammar *kept; // its grammar, a use of it; NULL: none
+    bool reuse;                // may begin with what a session holds
 };
 
 // The engine's thread alone touches a task between engine_submit() and the last call of progress().

@@ -25,7 +25,8 @@ static void begin_message(struct speech *speech, struct span header)
     struct span name = word_after(header, "to=");
     if (begins(name, "functions."))
         name = rest_of(name, strlen("functions."));
-    const bool is_call = name.length && speech->n_calls < MAX_CALLS;
+    const bool is_call = name.length && r->calls && speech->n_calls < MAX_CALLS &&
+                         tools_have(r->calls->tools, &(struct buffer){.at = (char *)name.at, .length = name.length});
     if (is_call) {
         buffer_add(&speech->calls[speech->n_calls].name, name.at, name.length);
         r->part = &speech->calls[speech->n_calls++].arguments;

@@ -68,7 +68,7 @@ size_t speech_find(const struct speech *speech, struct span text, const char *co
 void speech_begin_call(struct speech *speech, stage *next)
 {
     struct reading *r = &speech->reading;
-    r->told = r->has_name = r->has_arguments = r->is_list = false;
+    r->told = r->has_name = r->has_arguments = r->whole = r->near = r->fenced = false;
     r->unsure = true;
     r->raw.length = 0;
     r->stage = next;
@@ -89,13 +89,6 @@ void speech_tell_call(struct speech *speech)
     speech_drop_blanks(speech); // blanks before a call belong to neither
 }
 
-// Behind what was to be a call.
-static size_t read_plain(struct speech *speech, struct span text)
-{
-    buffer_add(&speech->content, text.at, text.length);
-    return text.length;
-}
-
 size_t speech_no_call(struct speech *speech)
 {
     struct reading *r = &speech->reading;
@@ -104,7 +97,7 @@ size_t speech_no_call(struct speech *speech)
     r->part = &speech->content;
     r->skip = r->unsure = false;
     speech_keep_blanks(speech);
-    buffer_add(&speech->content, r->raw.at, r->raw.length);
-    r->stage = read_plain;
+    speech_say(speech, &speech->content, (struct span){r->raw.at, r->raw.length});
+    r->stage = r->rest;
     return 0;
 }

@@ -21,5 +21,28 @@ struct call *speech_call(struct speech *speech); // the one that is read
 void speech_tell_call(struct speech *speech);    // it is one
 size_t speech_no_call(struct speech *speech);    // it is none, and all that follows is text, too
 
-stage harmony_header, gemma_text; // where texts of these forms begin
-stage speech_text, speech_first;  // text, and where it may begin with a call that has no mark
+// Reads a part of the frame, leniently in blanks, and goes on with the next stage. Behind a whole call it may be missing.
+size_t speech_follow(struct speech *speech, const char *part, stage *next);
+size_t speech_end_call(struct speech *speech); // it is whole
+// The marks that calls begin with, at most 4, and what comes where one is found.
+int speech_marks_of_calls(const struct speech *speech, const char **marks);
+size_t speech_begin_marked(struct speech *speech, const char *mark);
+void speech_begin_named(struct speech *speech); // the prompt has the mark
+
+stage harmony_header, gemma_text;            // where texts of these forms begin
+stage speech_text, speech_first;             // text, and where it may begin with a call that has no mark
+stage speech_literal;                        // a part of the frame
+stage members_begin;                         // arguments that are no JSON object: members.c
+size_t members_break(struct speech *speech); // what cannot be read follows them
+// A literal of JSON, Python or Gemma (whose strings stand between marks, `quote`), as JSON; false: it is none.
+bool literal_to_json(struct buffer *out, struct span text, const char *quote);
+bool ends_quoted(struct span rest); // the single quote there ends a text
+// Members without brackets: key:literal, or key=literal.
+bool members_to_json(struct buffer *out, struct span text, const char *quote);
+
+// The tools that may be called, a list as OpenAI's API has it; NULL: whatever is named.
+bool tools_have(const cJSON *tools, const struct buffer *name);
+// Whether arguments are an object that has what the tool requires, and nothing else.
+bool tools_fit(const cJSON *tools, const struct buffer *name, const struct buffer *arguments);
+// What the tool's schema says of a member; NULL: nothing.
+const cJSON *tools_member(const cJSON *tools, const struct buffer *name, struct span member);

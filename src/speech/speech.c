@@ -5,23 +5,9 @@ unsigned speech_marks(const char *chat_template)
 {
     if (chat_template == NULL)
         return 0;
-    return (speech_forms(chat_template) & (SPEECH_HARMONY | SPEECH_GEMMA)) |
-           (strstr(chat_template, "[THINK]") ? SPEECH_BRACKETS : 0);
-}
-
-unsigned speech_forms(const char *chat_template)
-{
-    if (chat_template == NULL)
-        return 0;
-    if (strstr(chat_template, "<|channel|>") && strstr(chat_template, "<|message|>"))
-        return SPEECH_HARMONY;
-    if (strstr(chat_template, "<|channel>") && strstr(chat_template, "<|tool_call>"))
-        return SPEECH_GEMMA;
-    unsigned forms = 0;
-    forms |= strstr(chat_template, "<tool_call>") ? CALLS_HERMES : 0;
-    forms |= strstr(chat_template, "[TOOL_CALLS]") ? CALLS_MISTRAL : 0;
-    forms |= strstr(chat_template, "\"parameters\"") && strstr(chat_template, "ipython") ? CALLS_BARE : 0;
-    return forms ? forms | CALLS_BARE : 0; // small models leave the marks out
+    const bool harmony = strstr(chat_template, "<|channel|>") && strstr(chat_template, "<|message|>");
+    const bool gemma = strstr(chat_template, "<|channel>") && strstr(chat_template, "<|tool_call>");
+    return harmony ? SPEECH_HARMONY : gemma ? SPEECH_GEMMA : strstr(chat_template, "[THINK]") ? SPEECH_BRACKETS : 0;
 }
 
 // ---------------------------------------------------------------- reasoning
@@ -41,14 +27,17 @@ const char *speech_reasoning_end(const char *prompt, size_t length)
     return NULL;
 }
 
+bool speech_call_begun(const struct call_form *form, const char *prompt, size_t length)
+{
+    const char *begin = form->part[BEGIN];
+    const size_t n = strlen(begin);
+    return form->known && !form->is_object && !form->part[OPENING][0] && n > 0 && n <= length &&
+           memcmp(prompt + length - n, begin, n) == 0;
+}
+
 const char *speech_answer_mark(unsigned forms, const char *reasoning_end)
 {
     return forms & SPEECH_HARMONY ? "<|channel|>final<|message|>" : reasoning_end;
-}
-
-static stage *after_reasoning(const struct speech *speech)
-{
-    return speech->reading.forms & CALLS_BARE ? speech_first : speech_text;
 }
 
 // Blanks behind the mark that ended it.
@@ -56,7 +45,7 @@ static size_t read_gap(struct speech *speech, struct span text)
 {
     const size_t n = count_blanks(text);
     if (n < text.length)
-        speech->reading.stage = after_reasoning(speech);
+        speech->reading.stage = speech->reading.first;
     return n;
 }
 
@@ -92,28 +81,46 @@ static size_t read_beginning(struct speech *speech, struct span text)
     if (n > 0)
         return n;
     for (size_t i = 0; i < sizeof thoughts / sizeof *thoughts; i++) {
-        if (!r->ended && may_become(text, thoughts[i].open))
+        if (!r->ended && (may_become(text, thoughts[i].open) || (r->calls && may_become(text, thoughts[i].close))))
             return 0;
         if (begins(text, thoughts[i].open)) {
             r->reasoning_end = thoughts[i].close;
             return begin_reasoning(speech) + strlen(thoughts[i].open);
         }
+        if (r->calls && r->reasoning_end == NULL &&
+            begins(text, thoughts[i].close)) { // of none, as templates write before calls
+            speech_drop_blanks(speech);
+            r->stage = read_gap;
+            return strlen(thoughts[i].close);
+        }
     }
     if (r->reasoning_end)
         return begin_reasoning(speech);
-    r->stage = after_reasoning(speech);
+    r->stage = speech->reading.first;
     return 0;
 }
 
 // ---------------------------------------------------------------- as it comes
 
-void speech_begin(struct speech *speech, unsigned forms, const char *reasoning_end)
+// Where the template has no marks, or who offers the tools is not known, a call may be all of the text.
+static bool begins_bare(const struct reading *r)
+{
+    return r->calls && r->calls->form->is_object && (r->calls->tools == NULL || r->calls->form->marks[0][0] == 0);
+}
+
+void speech_begin(struct speech *speech, unsigned forms, const char *reasoning_end, const struct speech_calls *calls)
 {
     speech_free(speech);
     speech->reading.forms = forms;
     speech->reading.reasoning_end = reasoning_end;
+    speech->reading.calls = calls && calls->form->known ? calls : NULL;
     speech->reading.part = &speech->content;
+    speech->reading.rest = forms & SPEECH_GEMMA ? gemma_text : speech_text;
+    speech->reading.first = begins_bare(&speech->reading) ? speech_first : speech->reading.rest;
+    speech->reading.members = members_begin;
     speech->reading.stage = forms & SPEECH_HARMONY ? harmony_header : forms & SPEECH_GEMMA ? gemma_text : read_beginning;
+    if (speech->reading.calls && calls->begun)
+        speech_begin_named(speech);
 }
 
 static void read_on(struct speech *speech)
@@ -141,6 +148,14 @@ void speech_add(struct speech *speech, const char *text, size_t length)
         read_on(speech);
 }
 
+bool speech_call_begins(const struct speech *speech, struct span begun[2])
+{
+    const struct reading *r = &speech->reading;
+    begun[0] = (struct span){r->raw.at, r->raw.length};
+    begun[1] = (struct span){r->text.at, r->text.length};
+    return r->unsure && !r->near && r->calls && r->calls->form->marks[0][0];
+}
+
 void speech_end(struct speech *speech)
 {
     struct reading *r = &speech->reading;
@@ -149,10 +164,11 @@ void speech_end(struct speech *speech)
         return;
     r->ended = true;
     read_on(speech);
-    if (r->unsure) {
+    while (r->unsure) { // and what follows the mark may begin with one
         speech_no_call(speech);
-        buffer_add(&speech->content, r->text.at, r->text.length);
-    } else if (r->part == &speech->content && (speech->n_calls == 0 || r->said))
+        read_on(speech);
+    }
+    if (r->part == &speech->content && (speech->n_calls == 0 || r->said))
         speech_keep_blanks(speech);
 }
 

@@ -26,7 +26,7 @@ static void check_form(unsigned forms, bool hidden, bool coloured, const char *p
         struct reasoning r = {.hidden = hidden, .coloured = coloured, .write = write_shown};
         struct speech speech = {0};
         shown[0] = '\0';
-        speech_begin(&speech, forms, speech_reasoning_end(prompt, strlen(prompt)));
+        speech_begin(&speech, forms, speech_reasoning_end(prompt, strlen(prompt)), NULL);
         for (size_t at = 0; at < length; at += piece) {
             speech_add(&speech, text + at, length - at < piece ? length - at : piece);
             assert_int_equal(reasoning_show(&r, &speech, false, NULL), YALM_OK);
@@ -109,7 +109,7 @@ static void test_thoughts_between_answers(void **state)
     struct reasoning r = {.write = write_shown};
     struct speech speech = {0};
     shown[0] = '\0';
-    speech_begin(&speech, SPEECH_HARMONY, NULL);
+    speech_begin(&speech, SPEECH_HARMONY, NULL, NULL);
     for (size_t at = 0; at < strlen(text); at++) {
         speech_add(&speech, text + at, 1);
         assert_int_equal(reasoning_show(&r, &speech, false, NULL), YALM_OK);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "serve/body.h"
+#include "speech/learn.h"
 #include "speech/speech.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -52,16 +53,50 @@ static void check_same(const struct buffer *a, const struct buffer *b)
     check(a->length == b->length && (a->length == 0 || memcmp(a->at, b->at, a->length) == 0));
 }
 
+static const struct call_form forms_of_calls[8] = {
+    {.known = false},
+    {.is_object = true,
+     .name_key = "name",
+     .arguments_key = "arguments",
+     .part = {[BEGIN] = "<tool_call>", [END] = "</tool_call>"}},
+    {.is_object = true,
+     .name_key = "name",
+     .arguments_key = "arguments",
+     .part = {[OPENING] = "[TOOL_CALLS][", [BETWEEN] = ", ", [CLOSING] = "]"}},
+    {.part = {[BEGIN] = "[TOOL_CALLS]", [MIDDLE] = "[CALL_ID]\1[ARGS]"}},
+    {.is_object = true, .name_key = "name", .arguments_key = "arguments"},
+    {.arguments = ARGUMENTS_LITERAL,
+     .part = {[BEGIN] = "<|tool_call>call:",
+              [MIDDLE] = "{",
+              [END] = "}<tool_call|>",
+              [KEY_END] = ":",
+              [KEY_BETWEEN] = ",",
+              [QUOTE] = "<|\"|>"}},
+    {.arguments = ARGUMENTS_TAGGED,
+     .part = {[BEGIN] = "<tool_call>\n<function=",
+              [MIDDLE] = ">\n",
+              [END] = "\n</function>\n</tool_call>",
+              [KEY_BEGIN] = "<parameter=",
+              [KEY_END] = ">\n",
+              [VALUE_END] = "\n</parameter>",
+              [KEY_BETWEEN] = "\n"}},
+    {.arguments = ARGUMENTS_LITERAL,
+     .part = {[OPENING] = "[", [MIDDLE] = "(", [END] = ")", [BETWEEN] = ", ", [CLOSING] = "]", [KEY_END] = "=", [QUOTE] = "'"}},
+};
+
 // In pieces: what has been told of stays, and is the same in the end however the text is cut.
 static void read_speech(const char *text, size_t length, const char *end, unsigned forms)
 {
     struct speech whole = {0}, pieces = {0};
     struct told told = {0};
     struct piece piece;
-    speech_begin(&whole, forms, end);
+    struct call_form form = forms_of_calls[forms >> 3];
+    form_finish(&form);
+    const struct speech_calls calls = {.form = &form};
+    speech_begin(&whole, forms & 7, end, &calls);
     speech_add(&whole, text, length);
     speech_end(&whole);
-    speech_begin(&pieces, forms, end);
+    speech_begin(&pieces, forms & 7, end, &calls);
     for (size_t at = 0, n; at < length; at += n) {
         n = 1 + (length + at) % 7 < length - at ? 1 + (length + at) % 7 : length - at;
         speech_add(&pieces, text + at, n);

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "chat/chat.h"
 #include "engine/random_model.h"
 #include "speech/buffer.h"
 #include "text/small_tokenizer.h"
@@ -36,6 +37,8 @@ static int open_model(void **state)
                                                 .eos = {2}},
                           DTYPE_FP16, 11);
     m->model.tokenizer = tokenizer;
+    static struct chat chat; // a template that cannot be rendered: its text alone tells the form of calls
+    m->model.chat = &chat;
     yalm_model_info *info = &m->model.info;
     info->vocab_size = info->tokenizer_vocab = small.n_pieces;
     info->tokenizer = "spm";

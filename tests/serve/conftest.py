@@ -12,12 +12,17 @@ import threading
 import pytest
 from harness import HANG, ROOT, convert_directory, wait_until
 
-# Shows tools, calls and results, and names every form of calls that is read: <tool_call>, [TOOL_CALLS].
+# Shows tools, calls and results.
 TEMPLATE = """{%- if tools %}Tools: {{ tools | tojson }}{{ "\\n" }}{% endif %}
 {%- for m in messages %}[{{ m.role }}] {{ m.content }}
-{%- for c in m.tool_calls or [] %}{# or [TOOL_CALLS] #}{% set f = c.function -%}
-<tool_call>{{ f.name }} {{ f.arguments | tojson }}</tool_call>{% endfor %}
+{%- for c in m.tool_calls or [] %}{% set f = c.function -%}
+CALL{% endfor %}
 {{- "\\n" }}{% endfor %}{% if add_generation_prompt %}[assistant] {% if thinking %}<think>{{ "\\n" }}{% endif %}{% endif %}"""
+HERMES = """{{ '<tool_call>\\n{"name": "' + f.name + '", "arguments": ' }}{{ f.arguments | tojson -}}
+{{ '}\\n</tool_call>' }}"""
+GEMMA = """<|tool_call>call:{{ f.name }}{ {%- for k, v in f.arguments | items %}{{ k }}:
+{%- if v is string %}<|"|>{{ v }}<|"|>{% else %}{{ v | tojson }}{% endif %}{{ "," if not loop.last }}{% endfor -%}
+}<tool_call|>"""
 
 
 class Answer:
@@ -122,8 +127,9 @@ def start(yalm, fable):
     assert set(codes) <= {0}, (codes, [server.lines for server in servers])
 
 
-def with_template(start, folder, template, *options):
+def with_template(start, folder, template, *options, call=HERMES):
     """A server of the bundled model with a chat template."""
+    template = template.replace("CALL", call)
     source = folder / "fable-4m"
     shutil.copytree(ROOT / "models/fable-4m", source)
     config = json.loads((source / "tokenizer_config.json").read_text())
@@ -157,7 +163,7 @@ def harmonist(start, tmp_path_factory):
 @pytest.fixture(scope="session")
 def gemmist(start, tmp_path_factory):
     """Whose template has Gemma 4's marks."""
-    return with_template(start, tmp_path_factory.mktemp("gemmist"), TEMPLATE + "{# <|channel> <|tool_call> #}")
+    return with_template(start, tmp_path_factory.mktemp("gemmist"), TEMPLATE + "{# <|channel> #}", call=GEMMA)
 
 
 @pytest.fixture(scope="session")

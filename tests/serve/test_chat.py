@@ -35,28 +35,35 @@ SAID = [
     ("I see.\n\n" + CALL + "\n" + CALL.replace("first", "second"), "", "I see.", [("first", None), ("second", None)]),
     ('<tool_call>{"arguments": {"a": 1}, "name": "first"}</tool_call>', "", "", [("first", '{"a": 1}')]),
     ('<tool_call>{"name": "first"}</tool_call>', "", "", [("first", "{}")]),
+    # Without a mark, in a fence or behind words: where name and arguments fit a tool.
+    ('{"name": "first", "parameters": {"a": 1, "b": "x"}}', "", "", [("first", '{"a": 1, "b": "x"}')]),
+    ('So: {"name": "first", "arguments": {"a": 1, "b": "x"}}', "", "So:", [("first", None)]),
     (
-        '[TOOL_CALLS][{"name":"first","arguments":{"a":1}},{"name":"second","arguments":{}}]',
+        'As follows:\n```json\n{"name": "first", "arguments": {"a": 1, "b": "x"}}\n```\n',
         "",
-        "",
-        [("first", '{"a":1}'), ("second", "{}")],
+        "As follows:",
+        [("first", None)],
     ),
-    ('[TOOL_CALLS]first[ARGS]{"a": {"b": 2}}', "", "", [("first", '{"a": {"b": 2}}')]),
+    ('{"name": "first", "arguments": {"a": 1}}', "", '{"name": "first", "arguments": {"a": 1}}', []),
     (
-        '[TOOL_CALLS]first[CALL_ID]abc123def[ARGS]{"a": 1}[TOOL_CALLS]second[ARGS]{}',
+        '{"name": "first", "arguments": {"a": "1", "b": "x"}}',
         "",
-        "",
-        [("first", '{"a": 1}'), ("second", "{}")],
+        '{"name": "first", "arguments": {"a": "1", "b": "x"}}',
+        [],
     ),
-    ('{"name": "first", "parameters": {"a": 1}}', "", "", [("first", '{"a": 1}')]),
-    ('<|python_tag|>{"name": "first", "parameters": {"a": 1}}', "", "", [("first", '{"a": 1}')]),
-    ("[THINK]Is it?[/THINK]It is.", "Is it?", "It is.", []),
-    ('[THINK]Well[/THINK][TOOL_CALLS]first[ARGS]{"a": 1}', "Well", "", [("first", '{"a": 1}')]),
+    ('{"name": "Alice", "age": 3}', "", '{"name": "Alice", "age": 3}', []),
+    ('```json\n{"name": 1}\n``` {', "", '```json\n{"name": 1}\n``` {', []),
     (
-        '{"name": "first", "arguments": {"a": 1}}\n{"name": "second", "arguments": {}}',
+        '<tool_call>{"name": "third", "arguments": {}}</tool_call>',
+        "",
+        '<tool_call>{"name": "third", "arguments": {}}</tool_call>',
+        [],
+    ),
+    (
+        '{"name": "first", "arguments": {"a": 1, "b": "x"}}\n{"name": "second", "arguments": {"a": 2, "b": "y"}}',
         "",
         "",
-        [("first", '{"a": 1}'), ("second", "{}")],
+        [("first", None), ("second", '{"a": 2, "b": "y"}')],
     ),
     ("<think>\nIs it <b>?\n</think>\n\nIt is.", "Is it <b>?", "It is.", []),
     ("<think>Well</think>" + CALL, "Well", "", [("first", None)]),
@@ -100,10 +107,8 @@ def test_the_template_makes_the_prompt(talker):
         {"role": "tool", "tool_call_id": "c", "content": "55"},
     ]
     prompt = talker.post("/apply-template", messages=messages).json["prompt"]
-    assert (
-        prompt
-        == '[system] Be brief.\n[user] One, \ntwo?\n[assistant] <tool_call>first {"a": 5}</tool_call>\n[tool] 55\n[assistant] '
-    )
+    call = '<tool_call>\n{"name": "first", "arguments": {"a": 5}}\n</tool_call>\n'
+    assert prompt == f"[system] Be brief.\n[user] One, \ntwo?\n[assistant] {call}[tool] 55\n[assistant] "
     assert (
         talker.post("/apply-template", messages=messages, tools=TOOLS)
         .json["prompt"]
@@ -128,7 +133,9 @@ def test_arguments_of_a_call_keep_to_the_limits_of_bodies(talker):
     for arguments in ("[" * 100 + "]" * 100, "[" + "0," * (1 << 20) + "0]"):
         call = {"function": {"name": "first", "arguments": arguments}}
         answer = talker.post("/apply-template", messages=[{"role": "assistant", "tool_calls": [call]}])
-        assert answer.json["prompt"] == f'[assistant] <tool_call>first "{arguments}"</tool_call>\n[assistant] '
+        assert answer.json["prompt"] == (
+            f'[assistant] <tool_call>\n{{"name": "first", "arguments": "{arguments}"}}\n</tool_call>\n[assistant] '
+        )
 
 
 def test_an_answer_that_has_begun(talker):
@@ -385,7 +392,8 @@ def test_messages_of_every_kind_of_block(talker):
             ],
         },
     ]
-    want = '[system] Be brief.\n[user] One?\n[assistant] See.<tool_call>first {"a": 5}</tool_call>\n'
+    want = "[system] Be brief.\n[user] One?\n[assistant] See."
+    want += '<tool_call>\n{"name": "first", "arguments": {"a": 5}}\n</tool_call>\n'
     want += "[tool] 55\n[user] And?\n[assistant] "
     count = talker.post("/v1/messages/count_tokens", system="Be brief.", messages=messages).json["input_tokens"]
     assert count == len(talker.post("/tokenize", content=want).json["tokens"])

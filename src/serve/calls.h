@@ -1,0 +1,25 @@
+// How the model calls tools, and grammars that hold its calls to the tools' schemas.
+#pragma once
+#include <pthread.h>
+
+#include "serve/call_grammar.h"
+
+enum { MAX_CALL_MARKS = 32, MAX_KEPT_GRAMMARS = 8 };
+
+struct kept_grammar;
+
+struct calls {
+    struct call_form form;
+    int32_t marks[MAX_CALL_MARKS]; // (n_marks) control tokens of the form
+    int n_marks;
+    pthread_mutex_t lock;
+    struct kept_grammar *kept; // under the lock: of the tools that were offered last, owned
+};
+
+void calls_open(struct calls *calls, const yalm_model *model);
+void calls_close(struct calls *calls); // no request runs
+// The grammar of calls of these tools, which is made where it is not kept; NULL: it cannot be.
+struct kept_grammar *calls_take(struct calls *calls, const cJSON *tools, const struct call_wish *wish);
+const struct grammar *calls_grammar(const struct kept_grammar *kept);
+// A request is over that used it; NULL is welcome.
+void calls_release(struct kept_grammar *kept);
