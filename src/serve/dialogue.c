@@ -403,8 +403,28 @@ static bool append(struct request *request, const cJSON *message, char **text, s
     return request_fail(request, 503, "out of memory for the messages");
 }
 
+// Some templates take arguments as the API has them, and refuse objects.
+static void close_arguments(cJSON *messages)
+{
+    const cJSON *message, *call;
+    cJSON_ArrayForEach(message, messages)
+    {
+        cJSON_ArrayForEach(call, body_member(message, "tool_calls"))
+        {
+            cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
+            const cJSON *arguments = body_member(function, "arguments");
+            char *text = cJSON_IsObject(arguments) ? cJSON_PrintUnformatted(arguments) : NULL;
+            if (text)
+                cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", cJSON_CreateString(text));
+            free(text);
+        }
+    }
+}
+
 static bool render(struct request *request, struct dialogue *dialogue, char **text, size_t *length)
 {
+    if (request->server->calls.form.as_text)
+        close_arguments(cJSON_GetObjectItemCaseSensitive(dialogue->variables, "messages"));
     yalm_error error;
     char *json = cJSON_PrintUnformatted(dialogue->variables);
     if (json == NULL)

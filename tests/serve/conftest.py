@@ -143,6 +143,12 @@ def talker(start, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def calling(start, tmp_path_factory):
+    """Starts one whose template writes a call so."""
+    return lambda call: with_template(start, tmp_path_factory.mktemp("calling"), TEMPLATE, call=call)
+
+
+@pytest.fixture(scope="session")
 def seeded_talker(start, tmp_path_factory):
     """Which says the same each time, to clients that name no seed."""
     return with_template(start, tmp_path_factory.mktemp("seeded"), TEMPLATE, "--seed", 5)
