@@ -166,11 +166,22 @@ void speech_begin_named(struct speech *speech)
     speech_begin_call(speech, read_name);
 }
 
+// A call without a mark: its arguments become JSON, with line breaks in texts as JSON has them, and fit the tool.
+static bool fits_a_tool(const struct speech *speech, struct call *call)
+{
+    struct buffer json = {0};
+    const struct span text = {call->arguments.at, call->arguments.length};
+    const bool good = literal_to_json(&json, text.length ? text : (struct span){"{}", 2}, "");
+    buffer_free(&call->arguments);
+    call->arguments = json;
+    return good && tools_fit(speech->reading.calls->tools, &call->name, &json);
+}
+
 size_t speech_end_call(struct speech *speech)
 {
     struct reading *r = &speech->reading;
     struct call *call = speech_call(speech);
-    if (r->near && !tools_fit(r->calls->tools, &call->name, &call->arguments))
+    if (r->near && !fits_a_tool(speech, call))
         return speech_no_call(speech);
     call->whole = r->whole = true;
     speech_tell_call(speech);

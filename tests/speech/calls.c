@@ -1,6 +1,6 @@
-// calls TEMPLATE: the first line of standard input is a model file's metadata with a member "chat", as for tests/chat/render; each
-// of the others {"prompt", "text", "tools"}. Tells as lines of JSON what is learnt of the template's calls, and what is read of
-// each text. It is read whole, byte by byte, and in two pieces, cut everywhere: "cut" is where something else came out.
+// calls TEMPLATE: the first line of standard input is a model file's metadata with a member "chat", as for tests/chat/render;
+// each of the others {"prompt", "text", "tools"}. Tells as lines of JSON what is learnt of the template's calls, and what is
+// read of each text. It is read whole, byte by byte, and in two pieces, cut everywhere: "cut" is where something else came out.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -23,10 +23,10 @@ TOOLS = [
         },
         "book_table": {
             "name": {"type": "string", "description": "whose"},
-            "guests": {"type": "integer", "description": "how many"},
+            "guests": {"type": "integer", "description": "how many", "maximum": 10},
             "at": {**OBJECT, "description": "when and where", "properties": {"lat": {"type": "number"}}},
             "outside": {"type": "boolean", "description": "in the garden"},
-            "wishes": {"type": "array", "description": "if any", "items": {"type": "string"}},
+            "wishes": {"type": "array", "description": "if any", "items": {"type": "string", "minLength": 3}},
         },
         "run_code": {"code": {"type": "string", "description": "Python"}},
     }.items()

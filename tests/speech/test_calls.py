@@ -29,13 +29,15 @@ def template(call, between="", opened="", closed=""):
 
 
 LITERALS = (
-    '{% macro lit(v) %}{% if v is string %}<"">{{ v }}<"">{% elif v is mapping %}{{ "{" }}{% for k, w in v | items %}{{ k }}:{{ lit(w)'
-    ' }}{{ "," if not loop.last }}{% endfor %}{{ "}" }}{% elif v is iterable %}[{% for w in v %}{{ lit(w) }}{{ "," if not loop.last }}'
+    '{% macro lit(v) %}{% if v is string %}<"">{{ v }}<"">{% elif v is mapping %}{{ "{" }}{% for k, w in v | items %}{{ k }}:'
+    '{{ lit(w) }}{{ "," if not loop.last }}{% endfor %}{{ "}" }}{% elif v is iterable %}[{% for w in v %}'
+    '{{ lit(w) }}{{ "," if not loop.last }}'
     "{% endfor %}]{% else %}{{ v | tojson }}{% endif %}{% endmacro %}"
     "<call>call:{{ f.name }}{% set all = lit(f.arguments) %}{{ all }}<end_call>"
 )
 PYTHON = (
-    "{{ f.name }}({% for k, v in f.arguments | items %}{{ k }}={% if v is string %}\"{{ v | replace('\\\\', '\\\\\\\\') | replace('\"', "
+    "{{ f.name }}({% for k, v in f.arguments | items %}{{ k }}={% if v is string %}"
+    "\"{{ v | replace('\\\\', '\\\\\\\\') | replace('\"', "
     "'\\\\\"') | replace('\\n', '\\\\n') }}\"{% else %}{{ v | string }}{% endif %}{{ ', ' if not loop.last }}{% endfor %})"
 )
 # Its name; the template; the mark that calls begin with; the kind of arguments.
@@ -206,10 +208,16 @@ def test_near_misses_fit_a_tool_or_are_text():
             and found["cut"] == -1
             and found["content"].strip() == content.strip()
         )
+    # A text with a line break, which JSON writes otherwise.
+    code = one('{"name": "run_code", "arguments": {"code": "a\nb"}}', text=text)
+    assert json.loads(code["calls"][0][1]) == {"code": "a\nb"}
     for bad in (
         good.replace("book_table", "Alice"),
         good.replace("4", '"four"'),
         good.replace('"guests"', '"guest"'),
+        good.replace("-1.5", '"-1.5"'),
+        good.replace("007", "7"),
+        good.replace("4", "11"),
         good[:-1],
         '{"a": 1}',
         '```python\nprint({"name": 1})\n```',
@@ -236,8 +244,8 @@ def test_forms_that_templates_only_name():
 def test_a_call_that_the_prompt_begins():
     text = (
         "{%- for m in messages %}<|{{ m.role }}|>{% if m.tool_calls %}{% for c in m.tool_calls %}>>>{{ c.function.name }}\n"
-        "{{ c.function.arguments | tojson }}{% endfor %}{% elif m.role == 'assistant' %}>>>all\n{{ m.content }}{% else %}{{ m.content }}"
-        "{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>>>>{% endif %}"
+        "{{ c.function.arguments | tojson }}{% endfor %}{% elif m.role == 'assistant' %}>>>all\n{{ m.content }}{% else %}"
+        "{{ m.content }}{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>>>>{% endif %}"
     )
     found = learn_and_read(
         text, [("<|assistant|>>>>", 'get_weather\n{"city": "Ulm"}>>>get_weather\n{"city": "b"}', TOOLS)]
