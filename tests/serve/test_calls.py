@@ -106,3 +106,16 @@ def test_what_a_schema_has_and_cannot_be_held(begins_often):
         "/v1/chat/completions", messages=[{"role": "user", "content": "?"}], tool_choice="required", **fields
     )
     assert answer.status == 400 and "'tools', 'count'" in answer.error
+
+
+def test_marks_come_as_the_models_own_tokens(calling):
+    """<s> is a control token of this model: where a call must come it is written so, and behind the call, too."""
+    marked = calling(OBJECT.replace("MARK", "<s>").replace("'}'", "'}<s>'"))
+    fields = {"tools": TOOLS[:1], "temperature": 1.5, "max_tokens": 250, "logprobs": True}
+    for seed in range(4):
+        answer = marked.chat(tool_choice="required", parallel_tool_calls=False, seed=seed, **fields)["choices"][0]
+        tokens = [token["token"] for token in answer["logprobs"]["content"]]
+        assert check(answer) == ["count"] and tokens[0] == "<s>" and tokens.count("<s>") == 2, tokens
+    # And where the model writes one itself, a call follows.
+    answers = [marked.chat(seed=seed, logit_bias={1: 9}, **fields)["choices"][0] for seed in range(8)]
+    assert sum(len(check(answer)) for answer in answers) >= 4
