@@ -181,14 +181,9 @@ static bool add_value(struct writing *w, struct buffer *out, const cJSON *schema
     const struct call_form *form = w->form;
     const bool tagged = form->arguments == ARGUMENTS_TAGGED, text = may_be_text(schema);
     const char *quote = form->part[QUOTE];
-    char key_end[FORM_MAX_PART];
     const cJSON *words = member(schema, "enum");
     int rule;
-    (void)key_end;
-    if (tagged)
-        add_part(out, form, KEY_END, text ? form->text_type : form->other_type);
-    else
-        add_part(out, form, KEY_END, "");
+    add_part(out, form, KEY_END, text ? form->text_type : form->other_type);
     if (text && all_texts(words) && (tagged || quote[1]))
         add_words(out, words, tagged ? "" : quote, tagged ? form->part[VALUE_END] : quote);
     else if (text && tagged) {

@@ -3,75 +3,28 @@
 
 static const struct {
     const char *mark; // of the template
-    struct call_form form;
+    const char *opening, *begin, *end, *between, *closing;
+    enum { OBJECTS, FENCED, PYTHON } kind;
 } forms[] = {
-    {"<tool_call>",
-     {.is_object = true,
-      .name_key = "name",
-      .arguments_key = "arguments",
-      .part = {[BEGIN] = "<tool_call>\n",
-               [LEAD] = "{\"name\": \"",
-               [MIDDLE] = "\", \"arguments\": ",
-               [TAIL] = "}",
-               [END] = "\n</tool_call>",
-               [BETWEEN] = "\n"}}},
-    {"[TOOL_CALLS]",
-     {.is_object = true,
-      .name_key = "name",
-      .arguments_key = "arguments",
-      .part = {[OPENING] = "[TOOL_CALLS][",
-               [LEAD] = "{\"name\": \"",
-               [MIDDLE] = "\", \"arguments\": ",
-               [TAIL] = "}",
-               [BETWEEN] = ", ",
-               [CLOSING] = "]"}}},
-    {"<|tool_list_start|>",
-     {.arguments = ARGUMENTS_LITERAL,
-      .part = {[OPENING] = "<|tool_call_start|>[",
-               [MIDDLE] = "(",
-               [END] = ")",
-               [BETWEEN] = ", ",
-               [CLOSING] = "]<|tool_call_end|>",
-               [KEY_END] = "=",
-               [KEY_BETWEEN] = ", ",
-               [QUOTE] = "\""}}},
-    {"functools[",
-     {.is_object = true,
-      .name_key = "name",
-      .arguments_key = "arguments",
-      .part = {[OPENING] = "functools[",
-               [LEAD] = "{\"name\": \"",
-               [MIDDLE] = "\", \"arguments\": ",
-               [TAIL] = "}",
-               [BETWEEN] = ", ",
-               [CLOSING] = "]"}}},
-    {"<｜tool▁calls▁begin｜>",
-     {.part = {[OPENING] = "<｜tool▁calls▁begin｜>",
-               [BEGIN] = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-               [MIDDLE] = "\n```json\n",
-               [END] = "\n```<｜tool▁call▁end｜>",
-               [BETWEEN] = "\n",
-               [CLOSING] = "<｜tool▁calls▁end｜>"}}},
-    {"<|tool_call|>", // Granite 3
-     {.is_object = true,
-      .name_key = "name",
-      .arguments_key = "arguments",
-      .part = {[OPENING] = "<|tool_call|>[",
-               [LEAD] = "{\"name\": \"",
-               [MIDDLE] = "\", \"arguments\": ",
-               [TAIL] = "}",
-               [BETWEEN] = ", ",
-               [CLOSING] = "]"}}},
-    {"<|tool|>", // Phi-4-mini
-     {.is_object = true,
-      .name_key = "name",
-      .arguments_key = "arguments",
-      .part = {[OPENING] = "<|tool_call|>[",
-               [LEAD] = "{\"name\": \"",
-               [MIDDLE] = "\", \"arguments\": ",
-               [TAIL] = "}",
-               [BETWEEN] = ", ",
-               [CLOSING] = "]<|/tool_call|>"}}},
+    {"<tool_call>", "", "<tool_call>\n", "\n</tool_call>", "\n", "", OBJECTS},
+    {"[TOOL_CALLS]", "[TOOL_CALLS][", "", "", ", ", "]", OBJECTS},
+    {"functools[", "functools[", "", "", ", ", "]", OBJECTS},
+    {"<|tool_call|>", "<|tool_call|>[", "", "", ", ", "]", OBJECTS},          // Granite 3
+    {"<|tool|>", "<|tool_call|>[", "", "", ", ", "]<|/tool_call|>", OBJECTS}, // Phi-4-mini
+    {"<|tool_list_start|>", "<|tool_call_start|>[", "", ")", ", ", "]<|tool_call_end|>", PYTHON},
+    {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+     "\n```<｜tool▁call▁end｜>", "\n", "<｜tool▁calls▁end｜>", FENCED},
+};
+
+// What all of a kind have.
+static const struct call_form kinds[] = {
+    [OBJECTS] = {.is_object = true,
+                 .name_key = "name",
+                 .arguments_key = "arguments",
+                 .part = {[LEAD] = "{\"name\": \"", [MIDDLE] = "\", \"arguments\": ", [TAIL] = "}"}},
+    [FENCED] = {.part = {[MIDDLE] = "\n```json\n"}},
+    [PYTHON] = {.arguments = ARGUMENTS_LITERAL,
+                .part = {[MIDDLE] = "(", [KEY_END] = "=", [KEY_BETWEEN] = ", ", [QUOTE] = "\""}},
 };
 
 // The text up to where the frame may vary: a tag, or a word.
@@ -109,7 +62,12 @@ void form_by_name(struct call_form *form, const char *chat_template)
     *form = (struct call_form){0};
     for (size_t i = 0; chat_template && i < sizeof forms / sizeof *forms && !form->known; i++)
         if (strstr(chat_template, forms[i].mark)) {
-            *form = forms[i].form;
+            *form = kinds[forms[i].kind];
+            strcpy(form->part[OPENING], forms[i].opening);
+            strcpy(form->part[BEGIN], forms[i].begin);
+            strcpy(form->part[END], forms[i].end);
+            strcpy(form->part[BETWEEN], forms[i].between);
+            strcpy(form->part[CLOSING], forms[i].closing);
             form_finish(form);
         }
 }
