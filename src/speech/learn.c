@@ -115,7 +115,7 @@ static struct span common_end(struct span a, struct span b)
     while (n < a.length && n < b.length && alike(a.at[a.length - 1 - n], b.at[b.length - 1 - n]))
         n++;
     struct span same = rest_of(a, a.length - n);
-    const char *mark = memchr(same.at, '<', same.length);
+    const char *mark = n ? memchr(same.at, '<', n) : NULL;
     if (mark && memchr(same.at, '>', (size_t)(mark - same.at)))
         same = rest_of(same, (size_t)(mark - same.at));
     return same;

@@ -82,6 +82,13 @@ FORMS = {
         "<|calls|>",
         "json",
     ),
+    "no text before a call": (
+        template("<tool_call>" + JSON + "</tool_call>").replace(
+            "{{ m.content }}", "{{ m.content if not m.tool_calls }}"
+        ),
+        "<tool_call>",
+        "json",
+    ),
     "JSON as a text": (template("<function={{ f.name }}>{{ f.arguments + '' }}</function>"), "<function=", "json"),
     "lines of tags": (
         template(
