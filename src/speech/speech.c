@@ -164,7 +164,11 @@ void speech_end(struct speech *speech)
         return;
     r->ended = true;
     read_on(speech);
-    while (r->unsure) { // and what follows the mark may begin with one
+    if (r->unsure && r->has_name && r->has_arguments) { // but for the last brace
+        speech_end_call(speech);
+        read_on(speech);
+    }
+    while (r->unsure) { // what follows the mark may begin with one
         speech_no_call(speech);
         read_on(speech);
     }

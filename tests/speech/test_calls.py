@@ -205,6 +205,7 @@ def test_near_misses_fit_a_tool_or_are_text():
     good = json.dumps({"name": "book_table", "arguments": NESTED})
     for said, content in (
         (good, ""),
+        (good[:-1], ""),
         (f"So: {good}", "So:"),
         (f"So:\n```json\n{good}\n```", "So:"),
         (f"```\n{good}\n```\nDone.", "\n\nDone."),
@@ -225,7 +226,7 @@ def test_near_misses_fit_a_tool_or_are_text():
         good.replace("-1.5", '"-1.5"'),
         good.replace("007", "7"),
         good.replace("4", "11"),
-        good[:-1],
+        good[:-2],
         '{"a": 1}',
         '```python\nprint({"name": 1})\n```',
         "a { b } ``` c",
