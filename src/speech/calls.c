@@ -444,6 +444,13 @@ static size_t end_value(struct speech *speech, size_t n)
 static size_t read_value(struct speech *speech, struct span text)
 {
     struct reading *r = &speech->reading;
+    const char *const mark = r->calls->form->marks[0];
+    if (r->near && *mark) { // a call begins: what seemed to be one without a mark was none
+        int which;
+        text.length = speech_find(speech, text, &mark, 1, &which);
+        if (text.length == 0 && which == 0)
+            return speech_no_call(speech);
+    }
     size_t n = 0;
     bool before = false, after = false;
     while (n < text.length && !before && !after) {

@@ -216,6 +216,9 @@ def test_near_misses_fit_a_tool_or_are_text():
             and found["cut"] == -1
             and found["content"].strip() == content.strip()
         )
+    # A mark within one begins another.
+    broken = one(good[:30] + "<tool_call>" + good + "</tool_call>", text=text)
+    assert (len(broken["calls"]), broken["content"], broken["cut"]) == (1, good[:30], -1)
     # A text with a line break, which JSON writes otherwise.
     code = one('{"name": "run_code", "arguments": {"code": "a\nb"}}', text=text)
     assert json.loads(code["calls"][0][1]) == {"code": "a\nb"}
