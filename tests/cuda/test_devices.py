@@ -57,6 +57,7 @@ MORE = {  # heads for which only one kernel is there
     ),
     # Rows of whole packs in types with groups.
     "mixtral-256": cases.Case("mixtral-256", cases.generator.mixtral(256, 256, 2, 4, 2, 320, 256, experts=3, active=2)),
+    "llama-256": cases.Case("llama-256", cases.generator.llama(256, 320, 2, 4, 2, 320, 256)),
     "glm4-moe-head-32": dataclasses.replace(
         cases.CASES["tiny-glm4-moe"],
         name="glm4-moe-head-32",
@@ -237,7 +238,8 @@ if EMULATED and not THOROUGH:
     RUNS = [("tiny-gqa", "fp32", "fp32"), ("tiny-window", "fp32", "int8"), ("tiny-mixtral", "fp16", "fp16")]
     RUNS += [("mixtral-window", "q4", "fp16")]
     BRIEF = [run for run in BRIEF if run not in RUNS]
-    ONE_KERNEL, WHOLE_KERNEL = ONE_KERNEL[::4], WHOLE_KERNEL[:4]
+    ONE_KERNEL = [("llama-256" if name == "bundled" else name, dtype) for name, dtype in ONE_KERNEL[::4]]
+    WHOLE_KERNEL = WHOLE_KERNEL[:4]
     SPARQ, HYBRID, HYBRID_OF_ALL = SPARQ[:1], HYBRID[:1], HYBRID_OF_ALL[:1]
     SELECTING = SELECTING[::6]
 
