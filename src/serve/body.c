@@ -66,10 +66,53 @@ cJSON *body_parse_text(const char *text)
     return scan(text, strlen(text)) == NULL ? cJSON_Parse(text) : NULL;
 }
 
+enum { IS_READ = 1 << 16 }; // beside cJSON's own bits of a value's type
+
 const cJSON *body_member(const cJSON *object, const char *key)
 {
-    const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, key);
+    cJSON *member = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (member && !(member->type & IS_READ))
+        member->type |= IS_READ;
     return cJSON_IsNull(member) ? NULL : member;
+}
+
+cJSON *body_take(struct request *request, const char *key)
+{
+    cJSON *member = cJSON_DetachItemFromObjectCaseSensitive(request->json, key);
+    if (!cJSON_IsNull(member))
+        return member;
+    cJSON_Delete(member);
+    return NULL;
+}
+
+void body_rename(struct request *request, const char *key, const char *name)
+{
+    cJSON *member = cJSON_GetObjectItemCaseSensitive(request->json, name) ? NULL : body_take(request, key);
+    if (member)
+        cJSON_AddItemToObject(request->json, name, member);
+}
+
+static bool asks_for_something(const cJSON *member)
+{
+    static const char *const silent[] = {"model",         "user",   "metadata",         "service_tier",
+                                         "keep_alive",    "store",  "prompt_cache_key", "safety_identifier",
+                                         "cache_control", "stream", "id_slot"}; // change no text
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
+        if (strcmp(member->string, silent[i]) == 0)
+            return false;
+    return !(cJSON_IsNull(member) || cJSON_IsFalse(member) || (cJSON_IsNumber(member) && member->valuedouble == 0) ||
+             (cJSON_IsString(member) && *member->valuestring == 0) ||
+             ((cJSON_IsArray(member) || cJSON_IsObject(member)) && member->child == NULL));
+}
+
+void body_warn_of_unread(struct request *request)
+{
+    const cJSON *member;
+    cJSON_ArrayForEach(member, request->json)
+    {
+        if (!(member->type & IS_READ) && asks_for_something(member))
+            request_warn(request, "%.60s", member->string);
+    }
 }
 
 bool body_is_integer(const cJSON *item, int64_t min, int64_t max, int64_t *value)

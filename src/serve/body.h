@@ -11,8 +11,14 @@ bool body_parse(struct request *request);
 // JSON within a string of the body, under the same limits; the caller's. NULL where it is none.
 cJSON *body_parse_text(const char *text);
 
-// The member, or NULL where it is absent or null.
+// The member, or NULL where it is absent or null. It counts as read from then on.
 const cJSON *body_member(const cJSON *object, const char *key);
+// The body's member, which is the caller's from then on; NULL where it is absent or null.
+cJSON *body_take(struct request *request, const char *key);
+// The body's member gets another name; one that has that name already stays.
+void body_rename(struct request *request, const char *key, const char *name);
+// Names the members that nobody has read, and that ask for something, in the answer's warning.
+void body_warn_of_unread(struct request *request);
 // Whether it is an integer of this range, which *value becomes.
 bool body_is_integer(const cJSON *item, int64_t min, int64_t max, int64_t *value);
 bool body_integer(struct request *request, const cJSON *object, const char *key, int64_t min, int64_t max, int64_t *value);

@@ -39,6 +39,7 @@ static bool read_chat(struct request *request, struct chat *chat)
     if (!generation_read(request, "stop") || !openai_begin(request, &chat->head, "chatcmpl-") || !read_logprobs(request) ||
         !body_integer(request, request->json, "max_completion_tokens", -1, INT32_MAX, &request->how->options.max_tokens) ||
         !body_refuse(request, request->json, "functions", "an older form of 'tools', which are read here") ||
+        !body_refuse(request, request->json, "function_call", "an older form of 'tool_choice', which is read here") ||
         !dialogue_read_openai(request, &chat->dialogue, false))
         return false;
     chat->head.object = chat->head.stream ? "chat.completion.chunk" : "chat.completion";
@@ -142,17 +143,23 @@ static void add_piece(const struct chat *chat, const struct task *task, const st
     json_close(delta, "]");
 }
 
+// The first event of each choice tells the role alone.
+static void begin(struct request *request)
+{
+    for (struct task *task = request->tasks; task < request->tasks + request->n_tasks; task++) {
+        struct buffer delta = {0};
+        json_text(&delta, "role", "assistant");
+        json_raw(&delta, "content", "null");
+        send_delta(request, request->api, task, &delta, NULL);
+        task->sent.begun = true;
+    }
+}
+
 static void stream_progress(struct request *request, const struct chat *chat, struct task *task)
 {
     struct sent *sent = &task->sent;
     struct buffer delta = {0};
     struct piece piece;
-    if (!sent->begun) {
-        json_text(&delta, "role", "assistant");
-        json_raw(&delta, "content", "null");
-        send_delta(request, chat, task, &delta, NULL);
-        sent->begun = true;
-    }
     while (speech_news(&task->generator.speech, &sent->told, &piece)) {
         add_piece(chat, task, &piece, &delta);
         send_delta(request, chat, task, &delta, NULL);
@@ -188,6 +195,7 @@ static void progress(struct request *request, struct task *task)
 void handle_chat(struct request *request)
 {
     struct chat *chat = request_api(request, sizeof *chat, free_chat, progress);
+    request->begin = begin;
     if (chat && read_chat(request, chat))
         generation_start(request, chat->head.stream);
 }

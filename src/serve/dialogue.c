@@ -13,14 +13,7 @@ static bool refuse(struct request *request, int message, const char *what)
     return request_fail(request, 400, "'messages', number %d: %s", message + 1, what);
 }
 
-// Parts of a text are lines of it, as for other servers.
-static void add_part(struct buffer *text, const char *part)
-{
-    buffer_text(text, text->length ? "\n" : "");
-    buffer_text(text, part);
-}
-
-// A string, or parts of type text, as one string; NULL where it is neither.
+// A string, or parts of type text, written together, as one string; NULL where it is neither.
 static cJSON *content_text(const cJSON *content)
 {
     if (content == NULL)
@@ -35,7 +28,7 @@ static cJSON *content_text(const cJSON *content)
         const cJSON *type = body_member(part, "type"), *words = body_member(part, "text");
         good &= cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0 && cJSON_IsString(words);
         if (good)
-            add_part(&text, words->valuestring);
+            buffer_text(&text, words->valuestring);
     }
     cJSON *string = good && !text.failed ? cJSON_CreateString(text.at ? text.at : "") : NULL;
     buffer_free(&text);
@@ -196,6 +189,60 @@ static cJSON *begin_variables(struct request *request, struct dialogue *dialogue
     return messages;
 }
 
+// Whether the template reads a variable of this name, which is no member of another value.
+static bool reads_variable(const char *template, const char *name)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+    const size_t length = strlen(name);
+    for (const char *at = template; at && (at = strstr(at, name)); at += length)
+        if (strchr(letters, at[length]) == NULL &&
+            (at == template || (strchr(letters, at[-1]) == NULL && strchr(".'\"", at[-1]) == NULL)))
+            return true;
+    return false;
+}
+
+// Sets a variable that the template reads and the request has not set itself. False where the template does not read it.
+static bool set_variable(struct request *request, struct dialogue *dialogue, const char *name, cJSON *value)
+{
+    const bool reads = reads_variable(yalm_model_facts(request->server->model)->chat_template, name);
+    if (!reads || cJSON_HasObjectItem(dialogue->variables, name) || !cJSON_AddItemToObject(dialogue->variables, name, value))
+        cJSON_Delete(value);
+    return reads;
+}
+
+// Whether to think, in Ollama's form or Anthropic's; 1, 0, or -1 where neither says.
+static int wants_thinking(struct request *request, const cJSON *think)
+{
+    const cJSON *thinking = body_member(request->json, "thinking"), *type = body_member(thinking, "type");
+    const char *word = cJSON_IsString(type) ? type->valuestring : "";
+    if (body_member(thinking, "budget_tokens"))
+        request_warn(request, "thinking.budget_tokens");
+    if (cJSON_IsBool(think))
+        return cJSON_IsTrue(think);
+    return strcmp(word, "enabled") == 0 ? 1 : strcmp(word, "disabled") == 0 ? 0 : -1;
+}
+
+// reasoning_effort, or whether to think at all: by what the template reads.
+static bool read_thinking(struct request *request, struct dialogue *dialogue)
+{
+    const cJSON *think = body_member(request->json, "think");
+    const char *effort = cJSON_IsString(think) ? think->valuestring : NULL;
+    if (!body_string(request, request->json, "reasoning_effort", &effort))
+        return false;
+    if (think && !cJSON_IsString(think) && !cJSON_IsBool(think))
+        return request_fail(request, 400, "'think': expected true, false, or an effort");
+    const int wants = wants_thinking(request, think);
+    if (effort == NULL && wants < 0)
+        return true;
+    const bool on = effort ? strcmp(effort, "none") != 0 : wants;
+    const bool graded = effort && set_variable(request, dialogue, "reasoning_effort", cJSON_CreateString(effort));
+    const bool switched = set_variable(request, dialogue, "enable_thinking", cJSON_CreateBool(on)) ||
+                          set_variable(request, dialogue, "thinking", cJSON_CreateBool(on));
+    if (!graded && !switched)
+        request_warn(request, "%s", think ? "think" : effort ? "reasoning_effort" : "thinking");
+    return true;
+}
+
 static const cJSON *find_messages(struct request *request)
 {
     const cJSON *given = body_member(request->json, "messages");
@@ -211,7 +258,7 @@ bool dialogue_read_openai(struct request *request, struct dialogue *dialogue, bo
     *dialogue = (struct dialogue){0};
     const cJSON *given = find_messages(request), *message;
     cJSON *messages = given ? begin_variables(request, dialogue) : NULL;
-    if (messages == NULL || !read_choice(request, dialogue))
+    if (messages == NULL || !read_thinking(request, dialogue) || !read_choice(request, dialogue))
         return false;
     int i = 0;
     cJSON_ArrayForEach(message, given)
@@ -220,152 +267,6 @@ bool dialogue_read_openai(struct request *request, struct dialogue *dialogue, bo
             return false;
     }
     return read_tools(request, dialogue, to_show);
-}
-
-// ---------------------------------------------------------------- Anthropic
-
-static cJSON *add_message(cJSON *messages, const char *role, const char *text)
-{
-    cJSON *message = cJSON_CreateObject();
-    cJSON_AddStringToObject(message, "role", role);
-    cJSON_AddStringToObject(message, "content", text);
-    cJSON_AddItemToArray(messages, message);
-    return message;
-}
-
-static void add_call(cJSON *message, const cJSON *block)
-{
-    cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
-    if (calls == NULL)
-        calls = cJSON_AddArrayToObject(message, "tool_calls");
-    const cJSON *id = body_member(block, "id"), *name = body_member(block, "name"), *input = body_member(block, "input");
-    cJSON *call = cJSON_CreateObject();
-    cJSON_AddStringToObject(call, "id", cJSON_IsString(id) ? id->valuestring : "");
-    cJSON_AddStringToObject(call, "type", "function");
-    cJSON *function = cJSON_AddObjectToObject(call, "function");
-    cJSON_AddStringToObject(function, "name", cJSON_IsString(name) ? name->valuestring : "");
-    cJSON_AddItemToObject(function, "arguments", input ? cJSON_Duplicate(input, true) : cJSON_CreateObject());
-    cJSON_AddItemToArray(calls, call);
-}
-
-// A message of blocks: its text, its calls, and, before them, messages of their own for results of tools.
-static bool read_blocks(struct request *request, const cJSON *content, const char *role, int i, cJSON *messages)
-{
-    struct buffer text = {0}, thoughts = {0};
-    const cJSON *block;
-    bool any = false, good = true;
-    cJSON *calls = cJSON_CreateObject();
-    cJSON_ArrayForEach(block, content)
-    {
-        const cJSON *kind = body_member(block, "type"), *words = body_member(block, "text");
-        const char *type = cJSON_IsString(kind) ? kind->valuestring : "";
-        if (strcmp(type, "text") == 0 && cJSON_IsString(words)) {
-            add_part(&text, words->valuestring);
-            any = true;
-        } else if (strcmp(type, "tool_use") == 0) {
-            add_call(calls, block);
-            any = true;
-        } else if (strcmp(type, "tool_result") == 0) {
-            const cJSON *id = body_member(block, "tool_use_id");
-            cJSON *result = content_text(body_member(block, "content"));
-            good &= result != NULL;
-            cJSON *message = add_message(messages, "tool", result ? result->valuestring : "");
-            cJSON_AddStringToObject(message, "tool_call_id", cJSON_IsString(id) ? id->valuestring : "");
-            cJSON_Delete(result);
-        } else if (strcmp(type, "thinking") == 0 && cJSON_IsString(body_member(block, "thinking"))) {
-            buffer_text(&thoughts, body_member(block, "thinking")->valuestring);
-        } else
-            good &= strcmp(type, "redacted_thinking") == 0;
-    }
-    if (any) {
-        cJSON *message = add_message(messages, role, text.at ? text.at : "");
-        cJSON *list = cJSON_DetachItemFromObjectCaseSensitive(calls, "tool_calls");
-        if (list)
-            cJSON_AddItemToObject(message, "tool_calls", list);
-        if (thoughts.length)
-            cJSON_AddStringToObject(message, "reasoning_content", thoughts.at);
-    }
-    buffer_free(&thoughts);
-    cJSON_Delete(calls);
-    buffer_free(&text);
-    return good || refuse(request, i, "expected blocks of type text, tool_use or tool_result: the model reads nothing else");
-}
-
-static bool read_anthropic_choice(struct request *request, struct dialogue *dialogue)
-{
-    const cJSON *choice = body_member(request->json, "tool_choice");
-    const cJSON *type = body_member(choice, "type"), *name = body_member(choice, "name");
-    const char *word = cJSON_IsString(type) ? type->valuestring : "";
-    if (choice == NULL || strcmp(word, "auto") == 0)
-        return true;
-    dialogue->choice = strcmp(word, "none") == 0 ? TOOLS_NONE : TOOLS_REQUIRED;
-    dialogue->chosen = strcmp(word, "tool") == 0 && cJSON_IsString(name) ? name->valuestring : NULL;
-    if (strcmp(word, "none") == 0 || strcmp(word, "any") == 0 || dialogue->chosen)
-        return true;
-    return request_fail(request, 400, "'tool_choice': expected type auto, any, none, or tool with a name");
-}
-
-// {"name", "description", "input_schema"} becomes what templates know.
-static bool read_anthropic_tools(struct request *request, struct dialogue *dialogue)
-{
-    const cJSON *tools = body_member(request->json, "tools"), *tool;
-    bool good = tools == NULL || (cJSON_IsArray(tools) && cJSON_GetArraySize(tools) <= MAX_TOOLS);
-    cJSON *list = cJSON_CreateArray();
-    cJSON_ArrayForEach(tool, tools)
-    {
-        const cJSON *name = body_member(tool, "name"), *description = body_member(tool, "description");
-        const cJSON *schema = body_member(tool, "input_schema");
-        cJSON *copy = cJSON_CreateObject();
-        cJSON_AddStringToObject(copy, "type", "function");
-        cJSON *function = cJSON_AddObjectToObject(copy, "function");
-        if (cJSON_IsString(name))
-            cJSON_AddStringToObject(function, "name", name->valuestring);
-        if (cJSON_IsString(description))
-            cJSON_AddStringToObject(function, "description", description->valuestring);
-        if (schema)
-            cJSON_AddItemToObject(function, "parameters", cJSON_Duplicate(schema, true));
-        good = good && check_tool(copy);
-        cJSON_AddItemToArray(list, copy);
-    }
-    if (good)
-        return settle_tools(request, dialogue, list, false);
-    cJSON_Delete(list);
-    return request_fail(request, 400, "'tools': expected a list of at most %d {\"name\", \"description\", \"input_schema\"}",
-                        MAX_TOOLS);
-}
-
-bool dialogue_read_anthropic(struct request *request, struct dialogue *dialogue)
-{
-    *dialogue = (struct dialogue){0};
-    const cJSON *given = find_messages(request), *system = body_member(request->json, "system"), *message;
-    cJSON *messages = given ? begin_variables(request, dialogue) : NULL;
-    if (messages == NULL || !read_anthropic_choice(request, dialogue))
-        return false;
-    if (system) {
-        cJSON *text = content_text(system);
-        if (text)
-            add_message(messages, "system", text->valuestring);
-        else
-            request_fail(request, 400, "'system': expected a string, or a list of blocks of type text");
-        cJSON_Delete(text);
-        if (text == NULL)
-            return false;
-    }
-    int i = 0;
-    cJSON_ArrayForEach(message, given)
-    {
-        const cJSON *role = body_member(message, "role"), *content = body_member(message, "content");
-        if (!cJSON_IsString(role) || (strcmp(role->valuestring, "user") != 0 && strcmp(role->valuestring, "assistant") != 0))
-            return refuse(request, i, "expected the role user or assistant");
-        if (cJSON_IsString(content))
-            add_message(messages, role->valuestring, content->valuestring);
-        else if (!cJSON_IsArray(content))
-            return refuse(request, i, "'content': expected a string or a list of blocks");
-        else if (!read_blocks(request, content, role->valuestring, i, messages))
-            return false;
-        i++;
-    }
-    return read_anthropic_tools(request, dialogue);
 }
 
 // ---------------------------------------------------------------- rendering

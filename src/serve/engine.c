@@ -251,8 +251,15 @@ static void look_for_clients(struct engine *engine)
     if (clock_seconds() - engine->looked < LOOK_SECONDS)
         return;
     engine->looked = clock_seconds();
-    for (struct request *request = engine->requests; request; request = request->next)
+    for (struct request *request = engine->requests; request; request = request->next) {
+        size_t n_read = 0, n_prompt = 0;
+        for (int i = 0; i < request->n_tasks; i += request->how->n_choices) {
+            n_read += request->tasks[i].generator.n_read;
+            n_prompt += request->tasks[i].generator.n_prompt;
+        }
         engine->counts.left += request_look(request);
+        request_pulse(request, n_read, n_prompt);
+    }
 }
 
 // ---------------------------------------------------------------- the thread

@@ -367,13 +367,17 @@ void generation_start(struct request *request, bool stream)
 {
     if (!make_tasks(request))
         return;
+    body_warn_of_unread(request);
     if (stream) {
-        request->type = "text/event-stream";
+        request->type = request->route->dialect == OLLAMA ? "application/x-ndjson" : "text/event-stream";
         request->streamed = true;
+        if (request->begin)
+            request->begin(request);
     }
     if (engine_submit(request->server->engine, request))
         return;
     request->streamed = false;
+    request->out.length = 0; // nobody has seen it
     request->type = "application/json";
     request_fail(request, 503, "%d requests are running or waiting already; please try again later",
                  engine_n_slots(request->server->engine) + request->server->options->queue);

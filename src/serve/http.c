@@ -93,6 +93,12 @@ static enum MHD_Result queue(struct request *request, struct MHD_Response *respo
     MHD_add_response_header(response, "Content-Security-Policy", // the page talks to nobody else
                             "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
                             "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    if (request->warning.length) {
+        struct buffer text = {0};
+        buffer_format(&text, "299 yalm \"not followed: %s\"", request->warning.at);
+        MHD_add_response_header(response, "Warning", text.at ? text.at : "");
+        buffer_free(&text);
+    }
     if (request->status == 503)
         MHD_add_response_header(response, "Retry-After", "1");
     if (request->status == 401)

@@ -189,21 +189,25 @@ static void add_piece(struct messages *messages, const struct piece *piece, stru
     end_event(out);
 }
 
+// The usage here has all of the prompt's tokens; what a session held of them, the last events tell.
+static void begin(struct request *request)
+{
+    struct buffer out = {0};
+    begin_event(&out, "message_start");
+    add_head(request, request->api, "message", &out);
+    json_raw(&out, "content", "[]");
+    json_raw(&out, "stop_reason", "null");
+    json_raw(&out, "stop_sequence", "null");
+    add_usage(&request->tasks[0], &out);
+    json_close(&out, "}");
+    end_event(&out);
+    request_send(request, &out);
+}
+
 static void stream_parts(struct request *request, struct messages *messages, struct task *task)
 {
     struct buffer out = {0};
     struct piece piece;
-    if (!task->sent.begun) {
-        begin_event(&out, "message_start");
-        add_head(request, messages, "message", &out);
-        json_raw(&out, "content", "[]");
-        json_raw(&out, "stop_reason", "null");
-        json_raw(&out, "stop_sequence", "null");
-        add_usage(task, &out);
-        json_close(&out, "}");
-        end_event(&out);
-        task->sent.begun = true;
-    }
     while (speech_news(&task->generator.speech, &task->sent.told, &piece))
         add_piece(messages, &piece, &out);
     if (task->finish) {
@@ -235,6 +239,7 @@ static void progress(struct request *request, struct task *task)
 void handle_messages(struct request *request)
 {
     struct messages *messages = request_api(request, sizeof *messages, free_messages, progress);
+    request->begin = begin;
     if (messages && read_messages(request, messages))
         generation_start(request, messages->head.stream);
 }

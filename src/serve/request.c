@@ -13,6 +13,8 @@
 #include "serve/task.h"
 #include "util/clock.h"
 
+#define PULSE_SECONDS 1.0 // after which a stream that brings nothing says that it goes on
+
 struct request *request_new(struct server *server, const struct route *route, const char *path,
                             struct MHD_Connection *connection)
 {
@@ -73,6 +75,7 @@ void request_release(struct request *request)
         request->free_api(request->api);
     cJSON_Delete(request->json);
     buffer_free(&request->body);
+    buffer_free(&request->warning);
     buffer_free(&request->out);
     pthread_mutex_destroy(&request->lock);
     free(request);
@@ -93,11 +96,47 @@ void request_send(struct request *request, struct buffer *out)
     if (!request->finished) {
         buffer_add(&request->out, out->at, out->length);
         request->out.failed |= out->failed;
+        request->sent = clock_seconds();
     }
     if (request->streamed)
         wake(request);
     pthread_mutex_unlock(&request->lock);
     buffer_free(out);
+}
+
+void request_warn(struct request *request, const char *format, ...)
+{
+    char text[100];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (char *at = text; *at; at++)
+        if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
+            *at = '?';
+    if (request->warning.length < 1000)
+        buffer_format(&request->warning, "%s%s", request->warning.length ? ", " : "", text);
+}
+
+// Blanks before JSON mean nothing, as comments and pings.
+static void add_pulse(struct request *request, size_t n_read, size_t n_prompt)
+{
+    if (request->route->dialect == OLLAMA)
+        buffer_text(&request->out, " ");
+    else if (request->route->dialect == ANTHROPIC)
+        buffer_text(&request->out, "event: ping\ndata: {\"type\": \"ping\"}\n\n");
+    else
+        buffer_format(&request->out, ": %zu of %zu tokens read\n\n", n_read, n_prompt);
+    request->sent = clock_seconds();
+    wake(request);
+}
+
+void request_pulse(struct request *request, size_t n_read, size_t n_prompt)
+{
+    pthread_mutex_lock(&request->lock);
+    if (request->streamed && !request->finished && clock_seconds() - request->sent >= PULSE_SECONDS)
+        add_pulse(request, n_read, n_prompt);
+    pthread_mutex_unlock(&request->lock);
 }
 
 void request_finish(struct request *request)
@@ -124,18 +163,24 @@ int http_status(yalm_status status)
 static void error_json(struct buffer *out, const struct request *request, int status, const char *text)
 {
     const enum dialect dialect = request->route ? request->route->dialect : OPENAI;
+    if (dialect == OLLAMA) {
+        json_open(out, NULL, '{');
+        json_text(out, "error", text);
+        json_close(out, "}");
+        return;
+    }
     const bool theirs = status < 500; // the client's mistake
     const char *type = status == 401   ? "authentication_error"
                        : status == 404 ? "not_found_error"
                        : status == 503 ? "overloaded_error"
                        : theirs        ? "invalid_request_error"
-                                       : (dialect == OPENAI ? "server_error" : "api_error");
+                                       : (dialect == ANTHROPIC ? "api_error" : "server_error");
     json_open(out, NULL, '{');
     if (dialect == ANTHROPIC)
         json_text(out, "type", "error");
     json_open(out, "error", '{');
     json_text(out, "type", type);
-    if (dialect == OPENAI) {
+    if (dialect != ANTHROPIC) {
         json_raw(out, "param", "null");
         json_text(out, "code", request->code);
     }
@@ -147,10 +192,17 @@ static void error_json(struct buffer *out, const struct request *request, int st
 static bool fail_with(struct request *request, int status, struct buffer *json)
 {
     struct buffer out = {0};
-    if (request->streamed) {
-        buffer_format(&out, "%sdata: %s\n\n", request->route->dialect == ANTHROPIC ? "event: error\n" : "",
-                      json->at ? json->at : "{}");
-    } else {
+    const char *text = json->at ? json->at : "{}";
+    if (request->streamed && request->route->dialect == OLLAMA)
+        buffer_format(&out, "%s\n", text);
+    else if (request->streamed && request->route->dialect == RESPONSES) // the error is the last member of the response
+        buffer_format(&out,
+                      "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":"
+                      "{\"id\":\"%s\",\"object\":\"response\",\"status\":\"failed\",\"output\":[],%s}\n\n",
+                      request->id, text + 1);
+    else if (request->streamed)
+        buffer_format(&out, "%sdata: %s\n\n", request->route->dialect == ANTHROPIC ? "event: error\n" : "", text);
+    else {
         request->status = status;
         buffer_add(&out, json->at, json->length);
     }
@@ -180,7 +232,7 @@ bool request_fail_by(struct request *request, const yalm_error *error)
 // OpenAI's clients look at the code, those of llama.cpp at the type and the numbers, and some at the words.
 bool request_fail_context(struct request *request, const char *about, long long n_prompt, long long context)
 {
-    if (request->route->dialect == ANTHROPIC)
+    if (request->route->dialect == ANTHROPIC || request->route->dialect == OLLAMA)
         return request_fail(request, 400, "prompt is too long: %s%lld tokens > %lld maximum, which is the context", about,
                             n_prompt, context);
     struct buffer json = {0};
@@ -209,7 +261,7 @@ static bool ask(struct request *request, int socket)
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n", comment[] = ":\n\n";
     request->asked = true;
     if (request->streamed) {
-        buffer_text(&request->out, comment);
+        buffer_text(&request->out, request->route->dialect == OLLAMA ? " " : comment);
         wake(request);
     } else if (request->interim) {
         return send(socket, interim, strlen(interim), MSG_NOSIGNAL | MSG_DONTWAIT) > 0;

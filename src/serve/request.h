@@ -15,7 +15,7 @@ struct request;
 struct server;
 struct task;
 
-enum dialect { OPENAI, ANTHROPIC }; // whose form errors have
+enum dialect { OPENAI, RESPONSES, ANTHROPIC, OLLAMA }; // whose form errors have
 
 struct route {
     const char *method, *path; // the path: whole, or a folder, which ends with a /
@@ -36,10 +36,13 @@ struct request {
 
     // The answer, under the lock.
     pthread_mutex_t lock;
-    int status;       // of HTTP
-    const char *type; // of its content
-    const char *code; // of its error, where clients know one; NULL
+    int status;            // of HTTP
+    const char *type;      // of its content
+    const char *code;      // of its error, where clients know one; NULL
+    const char *id;        // of the answer, in OpenAI's form of responses
+    struct buffer warning; // names what the request says and the answer does not follow
     struct buffer out;
+    double sent;      // when it last grew
     size_t taken;     // bytes of `out` that the connection has
     bool streamed;    // goes out as it comes
     bool finished;    // nothing will be added
@@ -51,10 +54,11 @@ struct request {
     bool handled, called, answered;
 
     // What the engine is to do, and how its results become an answer; serve/task.h.
-    struct generation *how;             // owned
-    struct task *tasks;                 // (n_tasks), owned
-    int n_tasks, n_running, n_finished; // n_finished: whose last progress() has begun
-    int n_done;                         // that the engine has put away
+    struct generation *how;                 // owned
+    struct task *tasks;                     // (n_tasks), owned
+    int n_tasks, n_running, n_finished;     // n_finished: whose last progress() has begun
+    int n_done;                             // that the engine has put away
+    void (*begin)(struct request *request); // writes what a stream begins with, before anything is read; NULL: nothing
     // Called by the engine's thread after each token of a task, and when it is over.
     void (*progress)(struct request *request, struct task *task);
     void *api; // the route's own, freed by free_api
@@ -75,6 +79,10 @@ void request_release(struct request *request);
 void request_send(struct request *request, struct buffer *out);
 // All of the answer at once.
 void request_send_all(struct request *request, struct buffer *out);
+// Notes what the answer does not follow; a header names it.
+void request_warn(struct request *request, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// Tells a streamed answer's client that it is being made, where nothing has been sent for a while.
+void request_pulse(struct request *request, size_t n_read, size_t n_prompt);
 // Nothing more will come.
 void request_finish(struct request *request);
 // Looks whether the client is still there, where its connection sleeps. True where it has gone: once, and the request is

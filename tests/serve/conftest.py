@@ -43,7 +43,7 @@ class Answer:
     @property
     def events(self):
         """What a stream of OpenAI's form brought; it ends in [DONE]."""
-        parts = [part for part in self.body.decode().split("\n\n") if part != ":"]  # a comment
+        parts = [part for part in self.body.decode().split("\n\n") if not part.startswith(":")]  # a comment
         assert parts.pop() == "" and parts.pop() == "data: [DONE]", parts[-1:]
         assert all(part.startswith("data: ") for part in parts)
         return [json.loads(part[6:]) for part in parts]

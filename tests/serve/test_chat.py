@@ -108,7 +108,7 @@ def test_the_template_makes_the_prompt(talker):
     ]
     prompt = talker.post("/apply-template", messages=messages).json["prompt"]
     call = '<tool_call>\n{"name": "first", "arguments": {"a": 5}}\n</tool_call>\n'
-    assert prompt == f"[system] Be brief.\n[user] One, \ntwo?\n[assistant] {call}[tool] 55\n[assistant] "
+    assert prompt == f"[system] Be brief.\n[user] One, two?\n[assistant] {call}[tool] 55\n[assistant] "
     assert (
         talker.post("/apply-template", messages=messages, tools=TOOLS)
         .json["prompt"]
@@ -421,8 +421,8 @@ def test_messages_tool_choice(talker):
     "fields, message",
     [
         ({"max_tokens": None}, "'max_tokens': expected"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "expected the role user or assistant"),
-        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "expected blocks of type text"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "expected the role user, assistant"),
+        ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "a list of blocks with a type"),
         ({"system": 5}, "'system': expected"),
         ({"tools": [{"name": ""}]}, "'tools': expected"),
         ({"tool_choice": {"type": "some"}}, "'tool_choice': expected type"),

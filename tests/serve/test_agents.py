@@ -1,0 +1,86 @@
+"""What agents send and wait for: blocks that a model cannot read, thinking, fields that are not followed, long prompts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+CALL = {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "x"}}
+
+
+def messages_prompt(server, messages, **fields):
+    """What the model reads of Anthropic's messages: the count of tokens alone tells, so the prompt comes by /completion."""
+    answer = server.post("/v1/messages", max_tokens=1, messages=messages, **fields)
+    assert answer.status == 200, answer.body
+    return answer
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}],
+        [{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}}],
+        [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "image", "source": {}}]}],
+        [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "tool_reference", "tool_name": "look"}]}],
+        [{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}}],
+        [{"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"type": "web_search_result"}]}],
+        [{"type": "container_upload", "file_id": "f"}, {"type": "text", "text": "Hello"}],
+    ],
+    ids=lambda content: content[0]["type"],
+)
+def test_a_conversation_goes_on_with_what_cannot_be_read(talker, content):
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": [CALL]}]
+    messages += [{"role": "user", "content": content}, {"role": "system", "content": "Be brief."}]
+    messages_prompt(talker, messages)
+
+
+def test_tools_of_other_servers_are_left_out_and_named(talker):
+    tools = [
+        {"type": "web_search_20250305", "name": "web_search"},
+        {"name": "look", "input_schema": {"type": "object"}},
+    ]
+    answer = messages_prompt(talker, [{"role": "user", "content": "a"}], tools=tools)
+    assert answer.headers["Warning"] == '299 yalm "not followed: tools: web_search_20250305"'
+
+
+def test_fields_that_are_not_followed_are_named(talker):
+    hello = [{"role": "user", "content": "Hello"}]
+    fields = {
+        "mirostat": 2,
+        "dry_multiplier": 0,
+        "best_of": 3,
+        "reasoning_effort": "high",
+        "user": "me",
+        "typical_p": None,
+    }
+    answer = talker.post("/v1/chat/completions", messages=hello, max_tokens=1, **fields)
+    assert answer.headers["Warning"] == '299 yalm "not followed: reasoning_effort, mirostat, best_of"'
+    assert talker.post("/v1/chat/completions", messages=hello, max_tokens=1).headers["Warning"] is None
+    hostile = talker.ask("POST", "/v1/completions", json.dumps({"prompt": "a", 'x"\r\nSet-Cookie: y': 1}))
+    assert hostile.status == 200 and hostile.headers["Warning"].endswith('x???Set-Cookie: y"')
+    assert hostile.headers["Set-Cookie"] is None
+
+
+def test_thinking_switches_the_templates_variable(talker):
+    def prompt(**fields):
+        return talker.post("/apply-template", messages=[{"role": "user", "content": "Hi"}], **fields).json["prompt"]
+
+    assert "<think>" not in prompt() and "<think>" in prompt(reasoning_effort="high")
+    assert "<think>" in prompt(thinking={"type": "enabled"}) and "<think>" in prompt(think=True)
+    assert "<think>" not in prompt(reasoning_effort="none")
+    assert "<think>" not in prompt(think=True, chat_template_kwargs={"thinking": False})
+
+
+def test_a_long_prompt_is_not_silent(start, seeded_talker):
+    """Its stream begins before anything is read, and says how far it is."""
+    whole = seeded_talker.post("/v1/messages", messages=[{"role": "user", "content": "a"}], max_tokens=2, stream=True)
+    first, *rest = whole.body.decode().split("\n\n")
+    assert (
+        first.startswith("event: message_start")
+        and json.loads(first.split("data: ")[1])["message"]["usage"]["input_tokens"] > 0
+    )
+    answer = seeded_talker.post(
+        "/v1/chat/completions", messages=[{"role": "user", "content": "a"}], max_tokens=2, stream=True
+    )
+    assert answer.events[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
