@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "serve/body.h"
+#include "serve/fim.h"
 #include "serve/json.h"
 #include "serve/openai.h"
 #include "util/utf8.h"
@@ -15,15 +16,26 @@ struct completions {
 
 // ---------------------------------------------------------------- the request
 
+static bool read_prompt(struct request *request, const char *suffix)
+{
+    const cJSON *prompt = body_member(request->json, "prompt");
+    if (*suffix == 0)
+        return generation_read_prompts(request);
+    if (!cJSON_IsString(prompt))
+        return request_fail(request, 400, "'suffix' goes with a 'prompt' that is a string");
+    return fim_prompt(request, prompt->valuestring, suffix, "", NULL);
+}
+
 static bool read_request(struct request *request, struct completions *completions)
 {
     int64_t logprobs = -1, best_of = 0;
+    const char *suffix = "";
     completions->head.object = "text_completion";
     if (!generation_read(request, "stop") || !openai_begin(request, &completions->head, "cmpl-") ||
         !body_bool(request, request->json, "echo", &completions->echo) ||
         !body_integer(request, request->json, "logprobs", 0, MAX_TOP, &logprobs) ||
         !body_integer(request, request->json, "best_of", 1, MAX_CHOICES, &best_of) ||
-        !body_refuse(request, request->json, "suffix", "text in the middle of a text is not offered; leave it out"))
+        !body_string(request, request->json, "suffix", &suffix))
         return false;
     struct generation *how = request->how;
     if (best_of > how->n_choices)
@@ -32,7 +44,7 @@ static bool read_request(struct request *request, struct completions *completion
         how->options.max_tokens = 16; // as the API has it
     how->options.n_likely = (int)logprobs;
     how->options.score_prompt = completions->echo && logprobs >= 0;
-    return generation_read_format(request) && generation_read_prompts(request) && generation_fit(request);
+    return generation_read_format(request) && read_prompt(request, suffix) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- the answer

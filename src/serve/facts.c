@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "serve/body.h"
+#include "serve/generation.h"
 #include "serve/json.h"
-#include "serve/server.h"
 #include "util/utf8.h"
 
 void handle_health(struct request *request)
@@ -64,6 +64,31 @@ void handle_embeddings(struct request *request)
 {
     request_fail(request, 501,
                  "/v1/embeddings is not offered: the model generates text, and was not trained to make embeddings");
+}
+
+void handle_props(struct request *request)
+{
+    const yalm_model_info *facts = yalm_model_facts(request->server->model);
+    struct buffer out = {0};
+    json_open(&out, NULL, '{');
+    json_open(&out, "default_generation_settings", '{');
+    json_integer(&out, "n_ctx", engine_context(request->server->engine));
+    json_open(&out, "params", '{');
+    generation_add_sampling(&out, &request->server->options->sampling);
+    json_close(&out, "}}");
+    json_integer(&out, "total_slots", engine_n_slots(request->server->engine));
+    json_text(&out, "model_path", facts->name);
+    json_text(&out, "chat_template", facts->chat_template ? facts->chat_template : "");
+    size_t length = 0;
+    const char *bos = facts->bos >= 0 ? token_bytes(request->server->model, facts->bos, &length) : "";
+    json_bytes(&out, "bos_token", bos, length);
+    length = 0;
+    const char *eos = facts->n_eos > 0 ? token_bytes(request->server->model, facts->eos[0], &length) : "";
+    json_bytes(&out, "eos_token", eos, length);
+    json_raw(&out, "modalities", "{\"vision\":false,\"audio\":false}");
+    json_text(&out, "build_info", yalm_version());
+    json_close(&out, "}");
+    request_send_all(request, &out);
 }
 
 void handle_slots(struct request *request)

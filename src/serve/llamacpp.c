@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "serve/body.h"
+#include "serve/fim.h"
 #include "serve/json.h"
 #include "serve/openai.h"
 
@@ -12,7 +13,19 @@ struct completion {
     int n_probs;
 };
 
-static bool read_request(struct request *request, struct completion *completion)
+// A prompt, or with /infill what stands before and behind the text.
+static bool read_prompt(struct request *request, bool infill)
+{
+    const char *before = "", *behind = "", *begun = "";
+    if (!infill)
+        return generation_read_prompts(request);
+    if (!body_string(request, request->json, "input_prefix", &before) ||
+        !body_string(request, request->json, "input_suffix", &behind) || !body_string(request, request->json, "prompt", &begun))
+        return false;
+    return fim_prompt(request, before, behind, begun, body_member(request->json, "input_extra"));
+}
+
+static bool read_request(struct request *request, struct completion *completion, bool infill)
 {
     int64_t n_probs = 0;
     if (!generation_read(request, "stop") ||
@@ -24,7 +37,7 @@ static bool read_request(struct request *request, struct completion *completion)
     completion->n_probs = (int)n_probs;
     request->how->options.n_likely = n_probs > 0 ? (int)n_probs : -1;
     request->how->options.list_tokens = true;
-    return generation_read_format(request) && generation_read_prompts(request) && generation_fit(request);
+    return generation_read_format(request) && read_prompt(request, infill) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- the answer
@@ -121,9 +134,19 @@ static void progress(struct request *request, struct task *task)
     request_send(request, &json);
 }
 
-void handle_completion(struct request *request)
+static void complete(struct request *request, bool infill)
 {
     struct completion *completion = request_api(request, sizeof *completion, free, progress);
-    if (completion && read_request(request, completion))
+    if (completion && read_request(request, completion, infill))
         generation_start(request, completion->stream);
+}
+
+void handle_completion(struct request *request)
+{
+    complete(request, false);
+}
+
+void handle_infill(struct request *request)
+{
+    complete(request, true);
 }

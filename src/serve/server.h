@@ -30,12 +30,19 @@ void handle_apply_template(struct request *request);
 void handle_count_chat(struct request *request);
 void handle_messages(struct request *request); // messages.c
 void handle_count_tokens(struct request *request);
+void handle_infill(struct request *request);      // llamacpp.c
+void handle_ollama_chat(struct request *request); // ollama.c
+void handle_ollama_generate(struct request *request);
+void handle_ollama_tags(struct request *request);
+void handle_ollama_show(struct request *request);
+void handle_ollama_version(struct request *request);
 void handle_page(struct request *request); // page.c
 void handle_openapi(struct request *request);
 void handle_models(struct request *request); // facts.c
 void handle_model(struct request *request);
 void handle_health(struct request *request);
 void handle_metrics(struct request *request);
+void handle_props(struct request *request);
 void handle_slots(struct request *request);
 void handle_tokenize(struct request *request);
 void handle_detokenize(struct request *request);

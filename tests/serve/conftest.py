@@ -173,5 +173,20 @@ def gemmist(start, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def inserter(start, tmp_path_factory):
+    """Whose vocabulary has tokens for text in the middle, in the place of its last characters."""
+    source = tmp_path_factory.mktemp("inserter") / "fable-4m"
+    shutil.copytree(ROOT / "models/fable-4m", source, ignore=shutil.ignore_patterns("tokenizer.model"))
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    pieces = {id: piece for piece, id in tokenizer["model"]["vocab"].items()}
+    for id, name in zip(range(4092, 4096), ("fim_prefix", "fim_suffix", "fim_middle", "file_sep")):
+        pieces[id] = f"<|{name}|>"
+        tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": id, "content": pieces[id]})
+    tokenizer["model"]["vocab"] = {piece: id for id, piece in pieces.items()}
+    (source / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return start("--parallel", 2, model=convert_directory(source, source.parent / "inserter.bin"))
+
+
+@pytest.fixture(scope="session")
 def server(start):
     return start("--parallel", 3)

@@ -9,7 +9,7 @@ from harness import HANG, ROOT
 PYTHON = ROOT / "build/clients/bin/python"
 
 
-@pytest.mark.parametrize("client", ["openai", "anthropic", "langchain", "litellm", "instructor", "llm"])
+@pytest.mark.parametrize("client", ["openai", "anthropic", "langchain", "litellm", "instructor", "llm", "ollama"])
 def test_client(seeded_talker, client):
     if not PYTHON.exists():
         pytest.skip("build/clients is not there: `make test-clients` makes it")
