@@ -8,6 +8,7 @@
 
 #include "serve/http.h"
 #include "serve/keys.h"
+#include "serve/store.h"
 #include "util/clock.h"
 
 enum { PIECE = 64 }; // tokens of a prompt between two steps of those that write
@@ -71,7 +72,10 @@ yalm_status serve(const yalm_model *model, const struct serve_options *options, 
     if (options->key_file && (server.keys = keys_read(options->key_file, error)) == NULL)
         return error->status;
     server.tree = token_tree_open(model);
-    if (server.tree == NULL) {
+    server.store = store_open();
+    if (server.tree == NULL || server.store == NULL) {
+        token_tree_close(server.tree);
+        store_close(server.store);
         keys_free(server.keys);
         *error = (yalm_error){YALM_NO_MEMORY, "out of memory for the vocabulary's tree"};
         return YALM_NO_MEMORY;
@@ -86,6 +90,7 @@ yalm_status serve(const yalm_model *model, const struct serve_options *options, 
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     calls_close(&server.calls);
     token_tree_close(server.tree);
+    store_close(server.store);
     keys_free(server.keys);
     return status;
 }

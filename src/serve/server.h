@@ -5,6 +5,7 @@
 #include "serve/serve.h"
 
 struct connections;
+struct store;
 
 struct server {
     const yalm_model *model;
@@ -16,7 +17,8 @@ struct server {
     size_t longest_piece;    // bytes that a token of the vocabulary spells at most
     long created;            // seconds since 1970
     struct connections *connections;
-    atomic_int n_open; // requests whose answer is not out yet
+    struct store *store; // responses that clients may refer to
+    atomic_int n_open;   // requests whose answer is not out yet
 };
 
 extern const struct route routes[];
@@ -30,6 +32,9 @@ void handle_apply_template(struct request *request);
 void handle_count_chat(struct request *request);
 void handle_messages(struct request *request); // messages.c
 void handle_count_tokens(struct request *request);
+void handle_responses(struct request *request); // responses.c
+void handle_response(struct request *request);
+void handle_delete_response(struct request *request);
 void handle_infill(struct request *request);      // llamacpp.c
 void handle_ollama_chat(struct request *request); // ollama.c
 void handle_ollama_generate(struct request *request);

@@ -68,6 +68,19 @@ reply = [*hello, {"role": "assistant", "tool_calls": [call.model_dump(exclude={"
 reply.append({"role": "tool", "tool_call_id": call.id, "content": "Sunny"})
 assert client.chat.completions.create(model=model, messages=reply, tools=tools, max_tokens=5).choices
 
+# Responses, whole, streamed, going on, and of a type.
+said = client.responses.create(model=model, input="Hello", max_output_tokens=12, extra_body={"seed": 5})
+assert said.output_text and said.status == "incomplete"
+with client.responses.stream(model=model, input="Hello", max_output_tokens=12, extra_body={"seed": 5}) as stream:
+    told = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+assert told == said.output_text
+assert client.responses.create(model=model, input="And?", previous_response_id=said.id, max_output_tokens=2).usage
+assert client.responses.retrieve(said.id).output_text == told
+beast = client.responses.parse(
+    model=model, input="Hello", text_format=Beast, extra_body={"seed": 5, "temperature": 0.5}
+)
+assert isinstance(beast.output_parsed, Beast)
+
 # Errors are the package's own.
 long = [{"role": "user", "content": "word " * 5000}]
 for code, wrong in ((None, {"temperature": -1}), ("context_length_exceeded", {"messages": long})):

@@ -1,0 +1,161 @@
+// Items of OpenAI's responses, and their tools, as messages and tools of its conversations, which the one parser reads.
+#include "serve/items.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/body.h"
+
+static const char *text_of(const cJSON *item)
+{
+    return cJSON_IsString(item) ? item->valuestring : "";
+}
+
+static bool is(const cJSON *item, const char *word)
+{
+    return strcmp(text_of(item), word) == 0;
+}
+
+// A string, or parts with a text. In the place of a part that cannot be read stands that this is so.
+static cJSON *content_of(const cJSON *content)
+{
+    struct buffer text = {0};
+    const cJSON *part;
+    if (cJSON_IsString(content))
+        buffer_text(&text, content->valuestring);
+    cJSON_ArrayForEach(part, content)
+    {
+        const cJSON *words = body_member(part, "text"), *refusal = body_member(part, "refusal");
+        if (cJSON_IsString(words) || cJSON_IsString(refusal))
+            buffer_text(&text, text_of(words ? words : refusal));
+        else
+            buffer_format(&text, "[%.60s: it cannot be read, since this model reads text alone]",
+                          text_of(body_member(part, "type")));
+    }
+    cJSON *string = cJSON_CreateString(text.at ? text.at : "");
+    buffer_free(&text);
+    return string;
+}
+
+static cJSON *add_message(cJSON *messages, const char *role, const cJSON *content)
+{
+    cJSON *message = cJSON_CreateObject();
+    cJSON_AddStringToObject(message, "role", role);
+    cJSON_AddItemToObject(message, "content", content_of(content));
+    cJSON_AddItemToArray(messages, message);
+    return message;
+}
+
+// The assistant's message that is being put together: thoughts, a text and calls that follow each other make one.
+static cJSON *open_turn(cJSON *messages, const char *unless)
+{
+    cJSON *last = cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1);
+    if (last && is(body_member(last, "role"), "assistant") && !(unless && cJSON_HasObjectItem(last, unless)))
+        return last;
+    return add_message(messages, "assistant", NULL);
+}
+
+static void add_call(cJSON *messages, const cJSON *item, bool custom)
+{
+    cJSON *message = open_turn(messages, NULL), *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+    if (calls == NULL)
+        calls = cJSON_AddArrayToObject(message, "tool_calls");
+    cJSON *call = cJSON_CreateObject(), *function = cJSON_AddObjectToObject(call, "function");
+    cJSON_AddStringToObject(call, "id", text_of(body_member(item, "call_id")));
+    cJSON_AddStringToObject(call, "type", "function");
+    cJSON_AddStringToObject(function, "name", text_of(body_member(item, "name")));
+    if (custom)
+        cJSON_AddStringToObject(cJSON_AddObjectToObject(function, "arguments"), "input", text_of(body_member(item, "input")));
+    else
+        cJSON_AddStringToObject(function, "arguments", text_of(body_member(item, "arguments")));
+    cJSON_AddItemToArray(calls, call);
+}
+
+static bool add_item(struct request *request, const cJSON *item, int number, cJSON *messages)
+{
+    const cJSON *type = body_member(item, "type"), *role = body_member(item, "role");
+    if (cJSON_IsString(role) && (type == NULL || is(type, "message"))) {
+        const cJSON *content = body_member(item, "content");
+        const bool answers = is(role, "assistant") && cJSON_GetArraySize(messages) > 0;
+        cJSON *turn = answers ? open_turn(messages, "tool_calls") : NULL;
+        if (turn && text_of(body_member(turn, "content"))[0] == 0)
+            cJSON_ReplaceItemInObjectCaseSensitive(turn, "content", content_of(content));
+        else
+            add_message(messages, role->valuestring, content);
+    } else if (is(type, "function_call") || is(type, "custom_tool_call"))
+        add_call(messages, item, is(type, "custom_tool_call"));
+    else if (is(type, "function_call_output") || is(type, "custom_tool_call_output")) {
+        cJSON *message = add_message(messages, "tool", body_member(item, "output"));
+        cJSON_AddStringToObject(message, "tool_call_id", text_of(body_member(item, "call_id")));
+    } else if (is(type, "reasoning")) {
+        cJSON *thoughts = content_of(body_member(item, "content"));
+        if (thoughts->valuestring[0])
+            cJSON_AddItemToObject(add_message(messages, "assistant", NULL), "reasoning_content", thoughts);
+        else
+            cJSON_Delete(thoughts);
+    } else if (cJSON_IsString(type) && !is(type, "item_reference"))
+        request_warn(request, "input: %.40s", type->valuestring);
+    else
+        return request_fail(request, 400, "'input', number %d: expected a message, a call of a function, or its output",
+                            number);
+    return true;
+}
+
+bool items_to_messages(struct request *request, const cJSON *items, const char *instructions)
+{
+    cJSON *messages = cJSON_AddArrayToObject(request->json, "messages"), *item;
+    int number = 0;
+    if (instructions) {
+        cJSON *message = add_message(messages, "system", NULL);
+        cJSON_ReplaceItemInObjectCaseSensitive(message, "content", cJSON_CreateString(instructions));
+    }
+    cJSON_ArrayForEach(item, items)
+    {
+        if (!add_item(request, item, ++number, messages))
+            return false;
+    }
+    return true;
+}
+
+// A tool without a schema takes a text.
+static void add_input_schema(cJSON *function)
+{
+    cJSON *schema = cJSON_AddObjectToObject(function, "parameters");
+    cJSON_AddStringToObject(schema, "type", "object");
+    cJSON_AddStringToObject(cJSON_AddObjectToObject(cJSON_AddObjectToObject(schema, "properties"), "input"), "type", "string");
+    cJSON_AddItemToArray(cJSON_AddArrayToObject(schema, "required"), cJSON_CreateString("input"));
+}
+
+void items_to_tools(struct request *request, const cJSON *given)
+{
+    const cJSON *tool;
+    cJSON *tools = cJSON_AddArrayToObject(request->json, "tools");
+    cJSON_ArrayForEach(tool, given)
+    {
+        const cJSON *type = body_member(tool, "type");
+        if (!is(type, "function") && !is(type, "custom")) {
+            request_warn(request, "tools: %.40s", text_of(type));
+            continue;
+        }
+        cJSON *copy = cJSON_CreateObject(), *function = cJSON_Duplicate(tool, true);
+        cJSON_DeleteItemFromObjectCaseSensitive(function, "type");
+        cJSON_AddStringToObject(copy, "type", "function");
+        cJSON_AddItemToObject(copy, "function", function);
+        if (is(type, "custom")) {
+            cJSON_DeleteItemFromObjectCaseSensitive(function, "format");
+            add_input_schema(function);
+        }
+        cJSON_AddItemToArray(tools, copy);
+    }
+}
+
+bool items_are_custom(const cJSON *tools, const char *name)
+{
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools)
+    {
+        if (is(body_member(tool, "type"), "custom") && is(body_member(tool, "name"), name))
+            return true;
+    }
+    return false;
+}
