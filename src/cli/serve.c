@@ -22,6 +22,21 @@ static void say_line(const char *format, ...)
         say("%s", line);
 }
 
+// What the model was trained for, as far as half of the memory has room for the sessions.
+static yalm_status choose_context(const yalm_model *model, struct serve_options *how, yalm_error *error)
+{
+    enum { LEAST = 4096 };
+    yalm_memory memory;
+    if (how->session.context != 0)
+        return YALM_OK;
+    for (how->session.context = yalm_model_facts(model)->context_length;; how->session.context /= 2) {
+        const yalm_status status = yalm_session_memory(model, &how->session, &memory, error);
+        const uint64_t each = memory.kv_cache + memory.attention + memory.scratch;
+        if (status != YALM_OK || how->session.context < 2 * LEAST || each <= memory.available / 2 / (uint64_t)how->parallel)
+            return status;
+    }
+}
+
 // Says what all sessions will take before the first of them takes it. What is kept beyond them gets at most half of the rest.
 static yalm_status check_memory(const struct options *options, const yalm_model *model, struct serve_options *how,
                                 yalm_error *error)
@@ -67,6 +82,8 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
     if (status == YALM_OK)
         status = speculation_draft_model(options, model, &draft, error);
     how.draft = draft;
+    if (status == YALM_OK)
+        status = choose_context(model, &how, error);
     if (status == YALM_OK)
         status = check_memory(options, model, &how, error);
     if (status == YALM_OK)

@@ -179,6 +179,8 @@ static yalm_status draw(struct generator *g, yalm_error *error)
     yalm_sampling sampling = g->how->sampling;
     if (g->in_call && (sampling.allowed = masker_allowed(g->masker)) == NULL)
         leave_call(g);
+    if (g->how->penalise_own)
+        sampling.penalty_last_n = (int)g->n_generated;
     if (g->masking && (sampling.allowed = masker_allowed(g->masker)) == NULL) {
         g->stop = masker_accepts(g->masker) ? YALM_STOP_GRAMMAR : YALM_GOES_ON;
         return g->stop ? YALM_OK : no_token(error);

@@ -16,6 +16,7 @@
 // What several texts may share.
 struct generator_options {
     yalm_sampling sampling; // its biases stay the caller's, as all that is pointed to
+    bool penalise_own;      // the penalties look back on the generated tokens, all of them and nothing else
     int64_t max_tokens;     // -1: until the context is full; in an endless session for ever
     const char *const *stops;
     int n_stops;

@@ -177,8 +177,8 @@ static bool read_choice(struct request *request)
     return good;
 }
 
-// {"name", "description", "input_schema"} becomes what templates know. A tool that Anthropic's servers run, or whose schema only
-// its models know, is left out.
+// {"name", "description", "input_schema"} becomes what templates know. A tool that Anthropic's servers run, or whose schema
+// only its models know, is left out.
 static bool read_tools(struct request *request)
 {
     cJSON *tools = body_take(request, "tools");

@@ -182,6 +182,7 @@ static cJSON *begin_variables(struct request *request, struct dialogue *dialogue
         return NULL;
     }
     dialogue->goes_on = answer || goes_on;
+    dialogue->cuts = goes_on;
     cJSON_AddBoolToObject(dialogue->variables, "add_generation_prompt", answer || goes_on);
     cJSON *messages = cJSON_AddArrayToObject(dialogue->variables, "messages");
     if (messages == NULL)
@@ -337,8 +338,36 @@ static bool render(struct request *request, struct dialogue *dialogue, char **te
     return request_fail_by(request, &error);
 }
 
+// The prompt up to where the last message's text ends, as transformers cuts it: with the blanks at that end if the template
+// shows them.
+static bool cut(struct request *request, const char *content, char *text, size_t *length)
+{
+    static const char blanks[] = " \t\r\n";
+    content += strspn(content, blanks);
+    size_t n = strlen(content);
+    const size_t with_blanks = n;
+    while (n > 0 && strchr(blanks, content[n - 1]))
+        n--;
+    for (size_t at = *length >= n ? *length - n + 1 : 0; at-- > 0;) {
+        if (memcmp(text + at, content, n) != 0)
+            continue;
+        *length = at + (strncmp(text + at, content, with_blanks) == 0 ? with_blanks : n);
+        text[*length] = '\0';
+        return true;
+    }
+    free(text);
+    return request_fail(request, 400, "'continue_final_message': the template does not show the last message's text");
+}
+
 bool dialogue_render(struct request *request, struct dialogue *dialogue, char **text, size_t *length)
 {
+    const cJSON *messages = body_member(dialogue->variables, "messages");
+    const cJSON *last = cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1);
+    const cJSON *content = body_member(last, "content");
+    if (dialogue->cuts && content->valuestring[0] && !body_member(last, "tool_calls")) {
+        cJSON_ReplaceItemInObjectCaseSensitive(dialogue->variables, "add_generation_prompt", cJSON_CreateFalse());
+        return render(request, dialogue, text, length) && cut(request, content->valuestring, *text, length);
+    }
     cJSON *beginning = detach_beginning(dialogue);
     const bool rendered =
         render(request, dialogue, text, length) && (beginning == NULL || append(request, beginning, text, length));

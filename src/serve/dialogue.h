@@ -12,6 +12,7 @@ struct dialogue {
     const cJSON *tools; // the functions on offer, of `variables`; NULL: none
     enum tool_choice choice;
     const char *chosen; // the one tool that is to be called, or NULL
+    bool cuts;          // the prompt ends where the last message's text does, as the template renders it
     bool goes_on;       // the last message, where it is the assistant's, is the beginning of the answer
 };
 

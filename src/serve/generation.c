@@ -125,6 +125,10 @@ static bool read_sampling(struct request *request)
             *(int *)value = (int)whole;
     }
     s->top_k = s->top_k < 0 ? 0 : s->top_k;
+    // OpenAI's penalties count what is generated; llama.cpp's, and Ollama's, the last tokens with those of the prompt.
+    const bool own = body_member(request->json, "presence_penalty") || body_member(request->json, "frequency_penalty");
+    request->how->options.penalise_own = own && s->repeat_penalty == 1 && !body_member(request->json, "repeat_last_n") &&
+                                         request->route->dialect != OLLAMA && strncmp(request->route->path, "/v1/", 4) == 0;
     return read_biases(request);
 }
 

@@ -176,6 +176,43 @@ static bool is_preflight(const char *method)
     return strcmp(method, "OPTIONS") == 0;
 }
 
+struct found {
+    int n_hosts;
+    bool strange; // a name that is none
+};
+
+static enum MHD_Result look_at_header(void *context, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct found *found = context;
+    (void)kind, (void)value;
+    found->n_hosts += strcasecmp(name, "Host") == 0;
+    found->strange |= *name == '\0' || name[strcspn(name, " \t\r\n")] != '\0';
+    return MHD_YES;
+}
+
+// What HTTP/1.1 wants of a request (RFC 9112). False where it has been refused; what a body of an unknown coding is, nobody
+// knows.
+static bool check_form(struct request *request)
+{
+    struct found found = {0};
+    const char *coding = header(request, "Transfer-Encoding");
+    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, look_at_header, &found);
+    if (found.n_hosts > 1 || (found.n_hosts == 0 && request->interim))
+        return request_fail(request, 400, "expected one Host header, found %d", found.n_hosts);
+    if (found.strange)
+        return request_fail(request, 400, "a header's name is empty, or has a blank in it");
+    if (coding && strcasecmp(coding, "chunked") != 0)
+        return request_fail(request, 501, "Transfer-Encoding: expected chunked, found %.40s", coding);
+    return true;
+}
+
+// A path that holds a NUL keeps it spelled, and leads nowhere.
+static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
+{
+    (void)context, (void)connection;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
 // What can be said before the body is there.
 static void check_header(struct request *request, const char *path, const char *method, bool path_known)
 {
@@ -231,6 +268,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         request->interim = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
         atomic_fetch_add(&request->server->n_open, 1);
         connections_set_waiting(request->server->connections, connection, false);
+        if (!check_form(request))
+            return answer(request);
         check_header(request, path, method, path_known);
         return MHD_YES; // the answer comes after the body, since many clients read none before
     }
@@ -338,13 +377,14 @@ struct http *http_open(struct server *server, int *port, yalm_error *error)
     *port = port_of(listener);
     if (http && server->connections) {
         http->server = server;
-        http->daemon = MHD_start_daemon(
-            MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server, //
-            MHD_OPTION_EXTERNAL_LOGGER, be_quiet, NULL, MHD_OPTION_LISTEN_SOCKET, listener,              //
-            MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, connections_notify,
-            server->connections, MHD_OPTION_THREAD_POOL_SIZE, 2u, //
-            MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_TIMEOUT,
-            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADER_BYTES, MHD_OPTION_END);
+        http->daemon =
+            MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server, //
+                             MHD_OPTION_EXTERNAL_LOGGER, be_quiet, NULL, MHD_OPTION_LISTEN_SOCKET, listener,              //
+                             MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, connections_notify,
+                             server->connections, MHD_OPTION_THREAD_POOL_SIZE, 2u, //
+                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+                             (unsigned)HTTP_TIMEOUT, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
+                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADER_BYTES, MHD_OPTION_END);
     }
     if (http && http->daemon)
         return http;
