@@ -11,7 +11,8 @@ static const struct {
 } modes[MODE_HELP] = {
     [MODE_COMPLETION] = {"completion", "complete", "continues a text (the usual mode where there is one)"},
     [MODE_CHAT] = {"chat", "run", "talks, or answers -i once (the usual mode on a terminal)"},
-    [MODE_SERVE] = {"serve", "server", "answers clients of OpenAI's, Anthropic's and llama.cpp's APIs; has a page to talk at"},
+    [MODE_SERVE] = {"serve", "server",
+                    "answers clients of OpenAI's, Anthropic's, Ollama's and llama.cpp's APIs; has a page to talk at"},
     [MODE_THROUGHPUT] = {"throughput", "bench", "times prefill and decode beside the machine's limits"},
     [MODE_PERPLEXITY] = {"perplexity", "", "scores a text"},
     [MODE_PASSKEY] = {"passkey", "", "hides a five-digit key in junk, and asks for it"},

@@ -26,6 +26,7 @@ const struct route routes[] = {
     {"POST", "/detokenize", OPENAI, false, handle_detokenize},
     {"GET", "/", OPENAI, true, handle_page},
     {"GET", "/openapi.json", OPENAI, true, handle_openapi},
+    {"GET", "/health", OPENAI, true, handle_health},
     {"GET", "/v1/health", OPENAI, true, handle_health},
     {"GET", "/props", OPENAI, false, handle_props},
     {"GET", "/metrics", OPENAI, false, handle_metrics},

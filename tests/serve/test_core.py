@@ -79,7 +79,7 @@ def test_unknown_paths_and_methods(server):
         (b'{"prompt":"x","logit_bias":{"50":101}}', "'logit_bias'"),
         (b'{"prompt":"x","stream":1}', "'stream': expected true or false"),
         (b'{"prompt":"x","stream_options":1}', "'stream_options': expected an object"),
-        (b'{"prompt":"x","suffix":"y"}', "'suffix': text in the middle"),
+        (b'{"prompt":"x","suffix":"y"}', "no tokens for text in the middle"),
         (b'{"prompt":"x","best_of":2}', "'best_of': choosing"),
         (b'{"prompt":"x","logprobs":21}', "'logprobs': expected an integer from 0 to 20"),
         (b'{"prompt":"x","seed":-2}', "'seed': expected"),
@@ -478,7 +478,7 @@ def test_the_description_names_the_routes(server):
     routes = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
     source = (ROOT / "src/serve/routes.c").read_text(encoding="utf-8")
     known = {
-        (method, path + "{name}" * path.endswith("/models/"))
+        (method, path + "{name}" * path.endswith(("/models/", "/responses/")))
         for method, path in re.findall(r'{"(\w+)", "(/[^"]*)"', source)
     }
     assert routes == known - {("GET", "/"), ("POST", "/v1/embeddings")}  # a page, and what is not offered
