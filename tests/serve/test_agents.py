@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
@@ -82,3 +83,43 @@ def test_a_stream_begins_before_the_prompt_is_read(seeded_talker):
         "/v1/chat/completions", messages=[{"role": "user", "content": "a"}], max_tokens=2, stream=True
     )
     assert answer.events[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
+
+
+def test_an_answer_goes_on_where_the_last_text_ends(talker):
+    def prompt(content, **more):
+        messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": content, **more}]
+        fields = {"messages": messages, "continue_final_message": True, "add_generation_prompt": False}
+        return talker.post("/apply-template", **fields)
+
+    assert prompt("It is ").json["prompt"] == "[user] Hi\n[assistant] It is "
+    assert prompt(" Hi").json["prompt"] == "[user] Hi\n[assistant]  Hi"
+
+
+def test_penalties_count_what_is_generated(server):
+    """A prompt's token is not penalised by OpenAI's penalties, and is by llama.cpp's."""
+    fields = {"prompt": "The king said the king", "seed": 3, "temperature": 0, "cache_prompt": False}
+    plain = server.complete(**fields, max_tokens=1)["choices"][0]["text"]
+    assert server.complete(**fields, max_tokens=1, presence_penalty=100)["choices"][0]["text"] == plain
+    ids = server.post("/tokenize", content=fields["prompt"] + plain).json["tokens"]
+    fields["prompt"] = [*ids, ids[-1]]  # the likeliest token is among these
+    banned = server.post(
+        "/completion", **fields, n_predict=8, presence_penalty=100, repeat_last_n=-1, return_tokens=True
+    )
+    assert not set(banned.json["tokens"]) & set(ids)
+    tokens = server.complete(**fields, max_tokens=8, presence_penalty=100, logprobs=0)["choices"][0]["logprobs"][
+        "tokens"
+    ]
+    assert len(set(tokens)) == len(tokens)
+
+
+def test_a_client_that_waits_hears_of_it(start):
+    """The second request waits for the only session: its stream says so meanwhile."""
+    busy = start("--parallel", 1)
+    first = threading.Thread(
+        target=busy.complete, args=("The king",), kwargs={"max_tokens": 2000, "ignore_eos": True, "n": 4}
+    )
+    first.start()
+    busy.wait_until(lambda: busy.busy() == 1)
+    answer = busy.post("/v1/completions", prompt="a", max_tokens=1, stream=True)
+    first.join()
+    assert answer.events and b" tokens read\n\n" in answer.body
