@@ -19,9 +19,11 @@ struct parser {
         char text[MAX_NAME];
         int rule;
         bool defined;
-        int line; // where it came first
-    } * names;    // (n_names)
+        const char *at; // where it came first
+        int next;       // name with the same hash; -1: none
+    } * names;          // (n_names)
     int n_names, names_room;
+    int by_hash[4096]; // the newest name's index + 1
     int depth;
     yalm_error *error;
     bool failed;
@@ -86,7 +88,11 @@ static int find_name(struct parser *parser)
         fail(parser, "expected a rule's name of 1 to %d letters, digits, - and _", MAX_NAME - 1);
         return -1;
     }
-    for (int i = 0; i < parser->n_names; i++)
+    unsigned hash = 5381;
+    for (size_t i = 0; i < length; i++)
+        hash = hash * 33 + (unsigned char)begin[i];
+    int *slot = &parser->by_hash[hash * 2654435761u >> 20];
+    for (int i = *slot - 1; i >= 0; i = parser->names[i].next)
         if (strncmp(parser->names[i].text, begin, length) == 0 && parser->names[i].text[length] == 0)
             return i;
     if (parser->n_names == parser->names_room) {
@@ -100,9 +106,9 @@ static int find_name(struct parser *parser)
         parser->names_room = room;
     }
     struct name *name = &parser->names[parser->n_names];
-    *name = (struct name){.rule = build_rule(&parser->builder), .line = line_of(parser, begin)};
+    *name = (struct name){.rule = build_rule(&parser->builder), .at = begin, .next = *slot - 1};
     memcpy(name->text, begin, length);
-    return parser->n_names++;
+    return (*slot = ++parser->n_names) - 1;
 }
 
 // ---------------------------------------------------------------- characters
@@ -352,7 +358,8 @@ static void check_names(struct parser *parser)
     int root = -1;
     for (int i = 0; i < parser->n_names && !parser->failed; i++) {
         if (!parser->names[i].defined)
-            fail(parser, "rule '%s', named in line %d, is nowhere", parser->names[i].text, parser->names[i].line);
+            fail(parser, "rule '%s', named in line %d, is nowhere", parser->names[i].text,
+                 line_of(parser, parser->names[i].at));
         if (strcmp(parser->names[i].text, "root") == 0)
             root = parser->names[i].rule;
     }

@@ -10,7 +10,7 @@
 #include "yalm.h"
 
 enum {
-    GRAMMAR_MAX_TEXT = 1 << 20,     // bytes of the notation
+    GRAMMAR_MAX_TEXT = 8 << 20,     // bytes of the notation
     GRAMMAR_MAX_ELEMENTS = 1 << 20, // after repetitions have been written out
     GRAMMAR_MAX_RULES = 1 << 18,
     GRAMMAR_MAX_DEPTH = 128, // of parentheses

@@ -1,291 +1,449 @@
-// See pattern.h. ECMA's expressions without look-around and back-references.
+// See pattern.h. A reader by descent, which makes an automaton with several ways; a part that is repeated is read as often as it
+// comes. Look-ahead is met with all that follows it.
 #include "grammar/pattern.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 32 };
+#include "util/utf8.h"
 
-// Characters of the ASCII range are a set of bits; of those beyond, a class holds all or ranges written as they are.
+enum { MAX_DEPTH = 32, MAX_RANGES = 512, MAX_TIMES = 20000 };
+
 struct char_class {
-    unsigned char ascii[16];
-    char beyond[512]; // ranges, in the notation
-    size_t n_beyond;
-    bool others; // all characters but these
+    struct dfa_edge ranges[MAX_RANGES]; // (n) in any order; `to` is unused
+    int n;
 };
 
 struct pattern_reader {
-    FILE *out;
-    const char *at;
+    struct nfa nfa;
+    const char *pattern, *at;
     int depth;
-    yalm_error *error;
-    bool failed;
+    int begin;     // the state before the expression
+    bool at_start; // nothing but ^ has come in this alternative
+    int found;     // where the expression has been found, and anything may follow
+    int end;       // where the text is at its end
 };
 
-static void fail(struct pattern_reader *reader, const char *what)
+static _Noreturn void fail(struct pattern_reader *reader, const char *what)
 {
-    if (reader->failed)
-        return;
-    reader->failed = true;
-    *reader->error = (yalm_error){.status = YALM_USAGE};
-    snprintf(reader->error->text, sizeof reader->error->text, "pattern: %s, at '%.40s'", what, reader->at);
+    pool_refuse(reader->nfa.pool, "'pattern': %s, at '%.40s'", what, reader->at);
 }
 
-static void class_add(struct char_class *class, int first, int last)
-{
-    for (int c = first; c <= last; c++)
-        class->ascii[c / 8] |= (unsigned char)(1 << c % 8);
-}
+// ---------------------------------------------------------------- characters
 
-static bool class_holds(const struct char_class *class, int c)
+static void class_add(struct pattern_reader *reader, struct char_class *class, uint32_t first, uint32_t last)
 {
-    return (class->ascii[c / 8] >> c % 8 & 1) != class->others;
-}
-
-// Writes a part of one character of the class. Quotes, backslashes and control characters become JSON's escapes.
-static void write_class(struct pattern_reader *reader, const struct char_class *class)
-{
-    FILE *out = reader->out;
-    fputs("(", out);
-    const char *bar = "";
-    bool any = false;
-    for (int c = 0x20; c < 0x7f; c++)
-        any |= c != '"' && c != '\\' && class_holds(class, c);
-    if (any || class->others || class->n_beyond) {
-        fputs(class->others ? "[^\\x00-\\x1f\\x7f\"\\\\" : "[", out);
-        for (int c = 0x20; c < 0x7f; c++)
-            if (c != '"' && c != '\\' && class_holds(class, c) != class->others)
-                fprintf(out, "\\x%02x", (unsigned)c);
-        fprintf(out, "%s]", class->beyond);
-        bar = " | ";
-    }
-    static const char *const escapes[] = {
-        ['"'] = "\\\"", ['\\'] = "\\\\", ['\n'] = "n", ['\t'] = "t", ['\r'] = "r", ['\f'] = "f"};
-    for (int c = 0; c <= '\\'; c++)
-        if (escapes[c] && class_holds(class, c)) {
-            fprintf(out, "%s\"\\\\%s\"", bar, escapes[c]);
-            bar = " | ";
-        }
-    fputs(")", out);
-    if (!*bar)
-        fail(reader, "a class of no character that a text may hold");
-}
-
-// A character after a backslash: one of a class, or itself. -1: a class, which is added.
-static int read_escape(struct pattern_reader *reader, struct char_class *class)
-{
-    const char c = *reader->at;
-    reader->at += c != 0;
-    struct char_class shorthand = {0};
-    switch (tolower((unsigned char)c)) {
-    case 'd':
-        class_add(&shorthand, '0', '9');
-        break;
-    case 'w':
-        class_add(&shorthand, '0', '9');
-        class_add(&shorthand, 'a', 'z');
-        class_add(&shorthand, 'A', 'Z');
-        class_add(&shorthand, '_', '_');
-        break;
-    case 's':
-        class_add(&shorthand, ' ', ' ');
-        class_add(&shorthand, '\t', '\r');
-        break;
-    case 'n':
-        return c == 'n' ? '\n' : (fail(reader, "an escape that is not read here"), 0);
-    case 't':
-        return c == 't' ? '\t' : (fail(reader, "an escape that is not read here"), 0);
-    case 'r':
-        return c == 'r' ? '\r' : (fail(reader, "an escape that is not read here"), 0);
-    default:
-        if (c == 0 || isalnum((unsigned char)c))
-            fail(reader, "an escape that is not read here");
-        return (unsigned char)c;
-    }
-    for (int i = 0; i < 128; i++)
-        if (class_holds(&shorthand, i) != (isupper((unsigned char)c) != 0))
-            class_add(class, i, i);
-    if (isupper((unsigned char)c)) { // all of the others, too
-        memcpy(class->beyond, "\\x80-\\U0010ffff", 16);
-        class->n_beyond = 15;
-    }
-    return -1;
-}
-
-// Adds the character at reader->at, which is not ASCII, to the class.
-static void add_beyond(struct pattern_reader *reader, struct char_class *class)
-{
-    size_t n = 1;
-    while ((reader->at[n] & 0xc0) == 0x80)
-        n++;
-    if (class->n_beyond + n + 1 >= sizeof class->beyond) {
+    if (class->n == MAX_RANGES)
         fail(reader, "a class that is too long");
-        return;
-    }
-    memcpy(class->beyond + class->n_beyond, reader->at, n);
-    class->n_beyond += n;
-    class->beyond[class->n_beyond] = 0;
-    reader->at += n;
+    class->ranges[class->n++] = (struct dfa_edge){first, last, 0};
 }
 
-static void read_class(struct pattern_reader *reader)
+static int compare_edges(const void *a, const void *b)
 {
-    struct char_class class = {0};
-    if ((class.others = *reader->at == '^'))
+    const struct dfa_edge *x = a, *y = b;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+// Becomes all other characters.
+static void class_invert(struct pattern_reader *reader, struct char_class *class)
+{
+    struct char_class others = {.n = 0};
+    uint32_t next = 0;
+    qsort(class->ranges, (size_t) class->n, sizeof *class->ranges, compare_edges);
+    for (int i = 0; i < class->n; i++) {
+        if (class->ranges[i].first > next)
+            class_add(reader, &others, next, class->ranges[i].first - 1);
+        if (class->ranges[i].last + 1 > next)
+            next = class->ranges[i].last + 1;
+    }
+    if (next <= LAST_CHARACTER)
+        class_add(reader, &others, next, LAST_CHARACTER);
+    *class = others;
+}
+
+static void class_add_all(struct pattern_reader *reader, struct char_class *class, const struct char_class *more)
+{
+    for (int i = 0; i < more->n; i++)
+        class_add(reader, class, more->ranges[i].first, more->ranges[i].last);
+}
+
+static uint32_t read_point(struct pattern_reader *reader)
+{
+    const int size = utf8_character(reader->at, strlen(reader->at));
+    if (size == 0)
+        fail(reader, "expected a character");
+    reader->at += size;
+    return (uint32_t)utf8_point(reader->at - size, size);
+}
+
+static uint32_t read_hexadecimal(struct pattern_reader *reader, int digits)
+{
+    uint32_t value = 0;
+    for (int i = 0; i < digits; i++, reader->at++) {
+        if (!isxdigit((unsigned char)*reader->at))
+            fail(reader, "expected hexadecimal digits");
+        value =
+            value * 16 + (uint32_t)(isdigit((unsigned char)*reader->at) ? *reader->at - '0' : (*reader->at | 32) - 'a' + 10);
+    }
+    return value;
+}
+
+static uint32_t read_unicode(struct pattern_reader *reader)
+{
+    if (*reader->at == '{') {
+        int digits = 0;
         reader->at++;
-    for (bool first = true; !reader->failed && (*reader->at != ']' || first); first = false) {
-        if (*reader->at == 0) {
+        while (isxdigit((unsigned char)reader->at[digits]))
+            digits++;
+        if (digits < 1 || digits > 6 || reader->at[digits] != '}')
+            fail(reader, "expected a character's number in braces");
+        const uint32_t point = read_hexadecimal(reader, digits);
+        reader->at++;
+        return point;
+    }
+    uint32_t point = read_hexadecimal(reader, 4);
+    if (point >= 0xd800 && point < 0xdc00 && reader->at[0] == '\\' && reader->at[1] == 'u') {
+        reader->at += 2;
+        point = 0x10000 + ((point - 0xd800) << 10) + ((read_hexadecimal(reader, 4) - 0xdc00) & 0x3ff);
+    }
+    return point;
+}
+
+// \d \w \s and their opposites.
+static bool read_shorthand(struct pattern_reader *reader, struct char_class *class)
+{
+    static const struct shorthand {
+        char name;
+        struct range {
+            uint32_t first, last;
+        } ranges[11]; // up to one that ends with 0
+    } shorthands[] = {
+        {'d', {{'0', '9'}}},
+        {'w', {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}},
+        {'s',
+         {{'\t', '\r'},
+          {' ', ' '},
+          {0xa0, 0xa0},
+          {0x1680, 0x1680},
+          {0x2000, 0x200a},
+          {0x2028, 0x2029},
+          {0x202f, 0x202f},
+          {0x205f, 0x205f},
+          {0x3000, 0x3000},
+          {0xfeff, 0xfeff}}},
+    };
+    for (size_t i = 0; i < sizeof shorthands / sizeof *shorthands; i++)
+        if (shorthands[i].name == tolower((unsigned char)*reader->at)) {
+            struct char_class named = {.n = 0};
+            for (const struct range *range = shorthands[i].ranges; range->last; range++)
+                class_add(reader, &named, range->first, range->last);
+            if (isupper((unsigned char)*reader->at))
+                class_invert(reader, &named);
+            class_add_all(reader, class, &named);
+            reader->at++;
+            return true;
+        }
+    return false;
+}
+
+// Behind a backslash: one character.
+static uint32_t read_escape(struct pattern_reader *reader)
+{
+    static const char names[] = "ntrfv0", values[] = "\n\t\r\f\v";
+    const char c = *reader->at;
+    const char *name = c ? strchr(names, c) : NULL;
+    if (c == 'x' || c == 'u') {
+        reader->at++;
+        return c == 'x' ? read_hexadecimal(reader, 2) : read_unicode(reader);
+    }
+    if (c == 'c' && isalpha((unsigned char)reader->at[1])) {
+        reader->at += 2;
+        return (uint32_t)reader->at[-1] % 32;
+    }
+    if (name && !(c == '0' && isdigit((unsigned char)reader->at[1]))) {
+        reader->at++;
+        return (uint32_t)values[name - names];
+    }
+    if (c == 0 || isalnum((unsigned char)c))
+        fail(reader, "an escape that is not read here");
+    return read_point(reader);
+}
+
+// A character of a class; false where it was a shorthand, which has been added.
+static bool read_member(struct pattern_reader *reader, struct char_class *class, uint32_t *point)
+{
+    if (*reader->at != '\\') {
+        *point = read_point(reader);
+        return true;
+    }
+    reader->at++;
+    if (read_shorthand(reader, class))
+        return false;
+    if (*reader->at == 'b') {
+        reader->at++;
+        *point = '\b';
+    } else
+        *point = read_escape(reader);
+    return true;
+}
+
+static void read_class(struct pattern_reader *reader, struct char_class *class)
+{
+    const bool others = *reader->at == '^';
+    reader->at += others;
+    while (*reader->at != ']') {
+        uint32_t first, last;
+        if (*reader->at == 0)
             fail(reader, "a class without its ]");
-            return;
-        }
-        if (*reader->at & 0x80) {
-            add_beyond(reader, &class);
-            if (*reader->at == '-' && reader->at[1] & 0x80) {
-                class.beyond[class.n_beyond++] = '-';
-                reader->at++;
-                add_beyond(reader, &class);
-            }
-            continue;
-        }
-        int low = (unsigned char)*reader->at++;
-        if (low == ']' && first) {
-            fail(reader, "a class of nothing");
-            return;
-        }
-        if (low == '\\' && (low = read_escape(reader, &class)) < 0)
-            continue;
-        int high = low;
+        const bool one = read_member(reader, class, &first);
         if (*reader->at == '-' && reader->at[1] != ']' && reader->at[1]) {
             reader->at++;
-            high = (unsigned char)*reader->at++;
-            if (high == '\\')
-                high = read_escape(reader, &class);
-        }
-        if (high < low || high > 0x7f)
-            fail(reader, "a range of characters that is not read here");
-        else
-            class_add(&class, low, high);
+            if (!one) { // \w-x: the three of them
+                class_add(reader, class, '-', '-');
+                continue;
+            }
+            if (!read_member(reader, class, &last)) {
+                class_add(reader, class, first, first);
+                class_add(reader, class, '-', '-');
+                continue;
+            }
+            if (last < first)
+                fail(reader, "a range that ends before it begins");
+            class_add(reader, class, first, last);
+        } else if (one)
+            class_add(reader, class, first, first);
     }
-    reader->at += *reader->at == ']';
-    if (!reader->failed)
-        write_class(reader, &class);
+    reader->at++;
+    if (others)
+        class_invert(reader, class);
 }
 
-static void read_alternatives(struct pattern_reader *reader);
+// ---------------------------------------------------------------- parts
 
-static void read_atom(struct pattern_reader *reader)
+static int read_alternatives(struct pattern_reader *reader, int from);
+
+// The expression within (?=…) or (?!…), with anything behind it.
+static struct dfa *read_ahead(struct pattern_reader *reader)
 {
-    struct char_class class = {0};
+    struct pattern_reader inner = {
+        .nfa = {.pool = reader->nfa.pool}, .pattern = reader->pattern, .at = reader->at, .depth = reader->depth + 1};
+    const int start = nfa_state(&inner.nfa);
+    inner.found = nfa_state(&inner.nfa);
+    inner.end = -1; // no look-ahead within
+    inner.begin = start;
+    inner.at_start = reader->at_start;
+    nfa_edge(&inner.nfa, inner.found, inner.found, NFA_CHARACTER, 0, LAST_CHARACTER);
+    nfa_edge(&inner.nfa, read_alternatives(&inner, start), inner.found, NFA_FREE, 0, 0);
+    reader->at = inner.at;
+    if (*reader->at != ')')
+        fail(reader, "a ( without its )");
+    reader->at++;
+    return nfa_determine(&inner.nfa, start, inner.found, reader->at_start);
+}
+
+static int read_sequence(struct pattern_reader *reader, int from);
+
+// Meets what is ahead with the rest of the alternative: from `from` to the text's end.
+static void read_look(struct pattern_reader *reader, int from, bool negative)
+{
+    if (reader->depth > 0 || reader->end < 0)
+        fail(reader, "look-ahead within a group is not read here");
+    const struct dfa *ahead = read_ahead(reader);
+    struct pattern_reader rest = {
+        .nfa = {.pool = reader->nfa.pool}, .pattern = reader->pattern, .at = reader->at, .at_start = reader->at_start};
+    const int start = nfa_state(&rest.nfa);
+    rest.found = nfa_state(&rest.nfa);
+    rest.end = nfa_state(&rest.nfa);
+    rest.begin = start;
+    nfa_edge(&rest.nfa, rest.found, rest.found, NFA_CHARACTER, 0, LAST_CHARACTER);
+    nfa_edge(&rest.nfa, rest.found, rest.end, NFA_AT_END, 0, 0);
+    const int last = read_sequence(&rest, start);
+    if (last >= 0)
+        nfa_edge(&rest.nfa, last, rest.found, NFA_FREE, 0, 0);
+    reader->at = rest.at;
+    const struct dfa *behind = nfa_determine(&rest.nfa, start, rest.end, reader->at_start);
+    nfa_embed(&reader->nfa, (negative ? dfa_minus : dfa_meet)(reader->nfa.pool, behind, ahead), from, reader->end);
+}
+
+static int read_group(struct pattern_reader *reader, int from)
+{
+    if (*reader->at == '?' && reader->at[1] == ':') {
+        reader->at += 2;
+    } else if (*reader->at == '?' && reader->at[1] == '<' && isalpha((unsigned char)reader->at[2])) {
+        reader->at += strcspn(reader->at, ">"); // a name
+        reader->at += *reader->at == '>';
+    } else if (*reader->at == '?')
+        fail(reader, "groups that look around, but ahead, are not read here");
+    if (++reader->depth > MAX_DEPTH)
+        fail(reader, "groups nest too deeply");
+    const int to = read_alternatives(reader, from);
+    reader->depth--;
+    if (*reader->at != ')')
+        fail(reader, "a ( without its )");
+    reader->at++;
+    return to;
+}
+
+static int read_atom(struct pattern_reader *reader, int from)
+{
+    struct char_class class = {.n = 0};
     const char c = *reader->at;
+    if (c == '(') {
+        reader->at++;
+        return read_group(reader, from);
+    }
     if (c == '[') {
         reader->at++;
-        read_class(reader);
-    } else if (c == '(') {
-        reader->at++;
-        if (*reader->at == '?' && reader->at[1] == ':')
-            reader->at += 2;
-        else if (*reader->at == '?')
-            fail(reader, "groups that look around are not read here");
-        fputs("(", reader->out);
-        if (++reader->depth > MAX_DEPTH)
-            fail(reader, "groups nest too deeply");
-        else
-            read_alternatives(reader);
-        reader->depth--;
-        fputs(")", reader->out);
-        if (*reader->at != ')')
-            fail(reader, "a ( without its )");
-        reader->at += *reader->at == ')';
+        read_class(reader, &class);
     } else if (c == '.') {
         reader->at++;
-        class_add(&class, '\n', '\n');
-        class_add(&class, '\r', '\r');
-        class.others = true;
-        write_class(reader, &class);
+        class_add(reader, &class, '\n', '\n');
+        class_add(reader, &class, '\r', '\r');
+        class_add(reader, &class, 0x2028, 0x2029);
+        class_invert(reader, &class);
     } else if (c == '\\') {
         reader->at++;
-        const int one = read_escape(reader, &class);
-        if (one >= 0)
-            class_add(&class, one & 0x7f, one & 0x7f);
-        if (!reader->failed)
-            write_class(reader, &class);
-    } else if (strchr("*+?{}^$", c)) {
-        fail(reader, "not read here");
-    } else if (c & 0x80) {
-        add_beyond(reader, &class);
-        if (!reader->failed)
-            write_class(reader, &class);
+        if (!read_shorthand(reader, &class)) {
+            const uint32_t point = read_escape(reader);
+            class_add(reader, &class, point, point);
+        }
+    } else if (strchr("*+?", c)) {
+        fail(reader, "nothing stands before it to be repeated");
     } else {
-        reader->at++;
-        class_add(&class, (unsigned char)c, (unsigned char)c);
-        write_class(reader, &class);
+        const uint32_t point = read_point(reader);
+        class_add(reader, &class, point, point);
     }
+    const int to = nfa_state(&reader->nfa);
+    for (int i = 0; i < class.n; i++)
+        nfa_edge(&reader->nfa, from, to, NFA_CHARACTER, class.ranges[i].first, class.ranges[i].last);
+    return to;
 }
 
-static void read_times(struct pattern_reader *reader)
+// How often the part before comes. A brace that is no number of times is a character.
+static bool read_times(struct pattern_reader *reader, int *least, int *most)
 {
     const char c = *reader->at;
     if (c == '*' || c == '+' || c == '?') {
-        fputc(c, reader->out);
+        *least = c == '+';
+        *most = c == '?' ? 1 : -1;
         reader->at++;
-    } else if (c == '{') {
-        size_t n = 1;
-        while (isdigit((unsigned char)reader->at[n]) || (reader->at[n] == ',' && n > 1))
-            n++;
-        if (reader->at[n] != '}' || n == 1) {
+    } else {
+        char *end;
+        if (c != '{' || !isdigit((unsigned char)reader->at[1]))
+            return false;
+        const unsigned long low = strtoul(reader->at + 1, &end, 10);
+        unsigned long high = low;
+        const bool open = *end == ',' && end[1] == '}';
+        if (*end == ',')
+            high = strtoul(end + 1, &end, 10);
+        if (*end != '}')
+            return false;
+        if (low > MAX_TIMES || high > MAX_TIMES || (!open && high < low))
             fail(reader, "a number of times that is not read here");
-            return;
-        }
-        fwrite(reader->at, 1, n + 1, reader->out);
-        reader->at += n + 1;
-    } else
-        return;
+        *least = (int)low;
+        *most = open ? -1 : (int)high;
+        reader->at = end + 1;
+    }
     if (*reader->at == '?') // of as few as can be: the same texts
         reader->at++;
+    return true;
 }
 
-static void read_alternatives(struct pattern_reader *reader)
+// Reads the part at `begin` once more.
+static int again(struct pattern_reader *reader, const char *begin, int from)
 {
-    while (!reader->failed && *reader->at && *reader->at != ')') {
-        if (*reader->at == '$' && reader->at[1] == 0)
-            return;
-        if (*reader->at == '|') {
-            fputs(" | ", reader->out);
+    const char *behind = reader->at;
+    reader->at = begin;
+    const int to = read_atom(reader, from);
+    reader->at = behind;
+    return to;
+}
+
+static int read_part(struct pattern_reader *reader, int from)
+{
+    struct nfa *nfa = &reader->nfa;
+    const char *begin = reader->at;
+    const int inner = nfa_state(nfa);
+    nfa_edge(nfa, from, inner, NFA_FREE, 0, 0); // so that a loop ends at a state of its own
+    int to = read_atom(reader, inner), least = 1, most = 1;
+    reader->at_start = false;
+    if (!read_times(reader, &least, &most))
+        return to;
+    const int out = nfa_state(nfa);
+    if (least == 0)
+        nfa_edge(nfa, inner, out, NFA_FREE, 0, 0);
+    if (most == 0) // `to` leads nowhere
+        return out;
+    for (int i = 1; i < least; i++)
+        to = again(reader, begin, to);
+    if (most < 0) {
+        const int loop = nfa_state(nfa);
+        nfa_edge(nfa, to, loop, NFA_FREE, 0, 0);
+        nfa_edge(nfa, again(reader, begin, loop), loop, NFA_FREE, 0, 0);
+        to = loop;
+    }
+    for (int i = least > 1 ? least : 1; i < most; i++) {
+        nfa_edge(nfa, to, out, NFA_FREE, 0, 0);
+        to = again(reader, begin, to);
+    }
+    nfa_edge(nfa, to, out, NFA_FREE, 0, 0);
+    return out;
+}
+
+// Reads parts up to | or ). Returns the state behind them; -1 where look-ahead has led to the end.
+static int read_sequence(struct pattern_reader *reader, int from)
+{
+    while (*reader->at && *reader->at != '|' && *reader->at != ')') {
+        const char c = *reader->at;
+        if (c == '^' || c == '$') {
+            const int to = nfa_state(&reader->nfa);
+            if (c == '^' && reader->end < 0 && !reader->at_start)
+                fail(reader, "a ^ within look-ahead that may stand elsewhere is not read here");
+            reader->at_start |= c == '^' && from == reader->begin;
+            nfa_edge(&reader->nfa, from, to, c == '^' ? NFA_AT_START : NFA_AT_END, 0, 0);
             reader->at++;
-            continue;
-        }
-        read_atom(reader);
-        if (!reader->failed)
-            read_times(reader);
-        fputc(' ', reader->out);
+            from = to;
+        } else if (c == '(' && reader->at[1] == '?' && (reader->at[2] == '=' || reader->at[2] == '!')) {
+            const bool negative = reader->at[2] == '!';
+            reader->at += 3;
+            read_look(reader, from, negative);
+            return -1;
+        } else
+            from = read_part(reader, from);
+    }
+    return from;
+}
+
+static int read_alternatives(struct pattern_reader *reader, int from)
+{
+    const int to = nfa_state(&reader->nfa);
+    const bool at_start = reader->at_start;
+    for (;;) {
+        reader->at_start = at_start;
+        const int last = read_sequence(reader, from);
+        if (last >= 0)
+            nfa_edge(&reader->nfa, last, to, NFA_FREE, 0, 0);
+        if (*reader->at != '|')
+            return to;
+        reader->at++;
     }
 }
 
-yalm_status pattern_write(FILE *out, const char *pattern, yalm_error *error)
+struct dfa *pattern_read(struct pool *pool, const char *pattern)
 {
-    struct pattern_reader reader = {.out = out, .at = pattern, .error = error};
-    const bool from_start = *pattern == '^';
-    reader.at += from_start;
-    if (!from_start)
-        fputs("char* ", out);
-    fputs("(", out);
-    read_alternatives(&reader);
-    fputs(")", out);
-    const bool to_end = *reader.at == '$';
-    reader.at += to_end;
-    if (!reader.failed && *reader.at)
-        fail(&reader, "not read here");
-    // ^ and $ belong to the alternative that they stand in, not to all.
-    int depth = 0;
-    for (const char *c = pattern; *c && (from_start || to_end); c++) {
-        if (*c == '\\' && c[1])
-            c++;
-        else
-            depth += (*c == '(' || *c == '[') - (*c == ')' || *c == ']');
-        if (*c == '|' && depth == 0)
-            fail(&reader, "^ or $ beside |: put the alternatives into a group");
-    }
-    if (!to_end)
-        fputs(" char*", out);
-    return reader.failed ? error->status : YALM_OK;
+    struct pattern_reader reader = {.nfa = {.pool = pool}, .pattern = pattern, .at = pattern};
+    const int start = nfa_state(&reader.nfa), search = nfa_state(&reader.nfa);
+    reader.found = nfa_state(&reader.nfa);
+    reader.end = nfa_state(&reader.nfa);
+    reader.begin = search;
+    // Anything may stand before it; ^ is not passed there, as it takes no character.
+    nfa_edge(&reader.nfa, start, search, NFA_FREE, 0, 0);
+    nfa_edge(&reader.nfa, search, search, NFA_CHARACTER, 0, LAST_CHARACTER);
+    nfa_edge(&reader.nfa, reader.found, reader.found, NFA_CHARACTER, 0, LAST_CHARACTER);
+    nfa_edge(&reader.nfa, reader.found, reader.end, NFA_AT_END, 0, 0);
+    nfa_edge(&reader.nfa, read_alternatives(&reader, search), reader.found, NFA_FREE, 0, 0);
+    if (*reader.at)
+        fail(&reader, "a ) without its (");
+    return nfa_determine(&reader.nfa, start, reader.end, true);
 }

@@ -1,10 +1,11 @@
-// Regular expressions of a schema's `pattern`, as a part of a grammar.
+// Regular expressions of a schema's `pattern`, as sets of strings.
 #pragma once
-#include <stdio.h>
+#include "grammar/dfa.h"
 
-#include "yalm.h"
+// The strings in which the expression is found: ECMA's, in Unicode's characters. It reads characters, `.`, classes, \d \w \s and
+// their opposites, \xHH \uHHHH \u{H…}, groups, |, * + ? {n,m}, ^ and $ anywhere, and look-ahead that stands outside of groups.
+// All else is refused.
+struct dfa *pattern_read(struct pool *pool, const char *pattern);
 
-// Writes a part of a grammar that spells the inside of a JSON string: each text that the pattern takes, escaped. It reads
-// characters, `.`, classes, \d \w \s and their opposites, groups, |, * + ? {n,m}, and ^ and $ at the two ends. Without ^ or $
-// anything may stand before or behind. YALM_USAGE: anything else.
-yalm_status pattern_write(FILE *out, const char *pattern, yalm_error *error);
+// The strings of a `format`; NULL where it is one that the standard does not name, a mere annotation.
+struct dfa *format_read(struct pool *pool, const char *format);

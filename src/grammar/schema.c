@@ -1,239 +1,247 @@
-// See schema.h: a schema as a whole, and references to other schemas. schema_types.c has the documents of each type.
+// See schema.h: the rules of shapes. schema_text.c has strings and numbers.
 #include "grammar/schema.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "grammar/schema_parts.h"
+#include "grammar/schema_writer.h"
 
 // What all documents are made of. Blanks are bounded, so that no model loses itself in them.
 static const char common_rules[] =
     "ws ::= | \" \" | \"\\n\" [ \\t]{0,24}\n"
     "hex ::= [0-9a-fA-F]\n"
-    "char ::= [^\"\\\\\\x00-\\x1f\\x7f] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9abcefABCEF] hex hex hex | [dD] [0-7] hex "
-    "hex))\n"
+    "esc ::= \"\\\\\" ([\"\\\\bfnrt] | \"u00\" [01] hex)\n"
+    "char ::= [^\"\\\\\\x00-\\x1f] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9abcefABCEF] hex hex hex | [dD] [0-7] hex hex))\n"
     "string ::= \"\\\"\" char* \"\\\"\"\n"
-    "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,14})\n"
-    "number ::= integer (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?\n"
-    "boolean ::= \"true\" | \"false\"\n"
-    "null ::= \"null\"\n"
-    "value ::= object | array | string | number | boolean | null\n"
+    "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,19})\n"
+    "number ::= integer (\".\" [0-9]{1,20})? ([eE] [-+]? [0-9]{1,2})?\n"
+    "value ::= object | array | string | number | \"true\" | \"false\" | \"null\"\n"
     "object ::= \"{\" ws (string \":\" ws value (\",\" ws string \":\" ws value)*)? ws \"}\"\n"
     "array ::= \"[\" ws (value (\",\" ws value)*)? ws \"]\"\n"
-    "date ::= [0-9]{4} \"-\" (\"0\" [1-9] | \"1\" [0-2]) \"-\" (\"0\" [1-9] | [12] [0-9] | \"3\" [01])\n"
-    "time ::= ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9] \":\" [0-5] [0-9] (\".\" [0-9]{1,6})? "
-    "(\"Z\" | [+-] ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9])\n"
-    "uuid ::= hex{8} \"-\" hex{4} \"-\" hex{4} \"-\" hex{4} \"-\" hex{12}\n";
+    "never ::= []\n";
 
-static yalm_status write_enum(struct schema_writer *w, const cJSON *values, bool single, int rule, yalm_error *error)
+// The rule of a want, which is written later where it is new; 0: any value.
+static int rule_of(struct schema_writer *w, int want)
 {
-    const cJSON *value = single ? values : values->child;
-    if (value == NULL || (!single && !cJSON_IsArray(values)))
-        return schema_refuse(w, error, "'enum': expected a list of values");
-    fprintf(w->out, "r%d ::= ", rule);
-    for (const char *bar = ""; value; value = single ? NULL : value->next, bar = " | ") {
-        char *json = cJSON_PrintUnformatted(value);
-        fputs(bar, w->out);
-        schema_write_literal(w->out, json ? json : "");
-        free(json);
+    struct want_memo *memo = want_memo(&w->s, want);
+    if (memo->rule < 0) {
+        if (w->n_rules >= SCHEMA_MAX_RULES)
+            pool_refuse(&w->s.pool, "more than %d parts", SCHEMA_MAX_RULES);
+        memo->rule = w->n_rules++;
+        w->waiting = pool_grow(&w->s.pool, w->waiting, w->n_waiting, &w->waiting_room, sizeof *w->waiting);
+        w->waiting[w->n_waiting++] = want;
     }
-    fputc('\n', w->out);
-    return YALM_OK;
+    return memo->rule;
 }
 
-static yalm_status write_any_of(struct schema_writer *w, const cJSON *list, const char *key, int rule, yalm_error *error)
+static void write_want(struct schema_writer *w, int want, char name[24])
 {
-    const int n = cJSON_GetArraySize(list);
-    int *rules = cJSON_IsArray(list) && n ? malloc((size_t)n * sizeof *rules) : NULL, i = 0;
-    if (rules == NULL)
-        return schema_refuse(w, error, "'%s': expected a list of schemas", key);
-    const cJSON *each;
-    cJSON_ArrayForEach(each, list)
-    {
-        const yalm_status status = schema_add_part(w, each, key, &rules[i++], error);
-        if (status != YALM_OK) {
-            free(rules);
-            return status;
+    if (want == 0)
+        strcpy(name, "value");
+    else
+        snprintf(name, 24, "r%d", rule_of(w, want));
+}
+
+// ---------------------------------------------------------------- arrays
+
+// After the first items, which have a rule each: x0, x1 and so on.
+static void write_array(struct schema_writer *w, const struct part *part, int rule)
+{
+    FILE *out = w->out;
+    char name[24];
+    fprintf(out, "r%d ::= \"[\" ws r%d-x0 ws \"]\"\n", rule, rule);
+    int n = part->n_first;
+    if (part->most >= 0 && part->most < n)
+        n = part->most;
+    for (int i = 0; i < n; i++) {
+        const bool may = !want_is_impossible(&w->s, part->first[i]);
+        fprintf(out, "r%d-x%d ::= ", rule, i);
+        if (may) {
+            write_want(w, part->first[i], name);
+            fprintf(out, "%s%s r%d-x%d", i ? "\",\" ws " : "", name, rule, i + 1);
         }
+        fputs(i >= part->least ? may ? " | \"\"\n" : "\"\"\n" : may ? "\n" : "never\n", out);
     }
-    fprintf(w->out, "r%d ::= ", rule);
-    for (i = 0; i < n; i++)
-        fprintf(w->out, "%sr%d", i ? " | " : "", rules[i]);
-    fputc('\n', w->out);
-    free(rules);
-    return YALM_OK;
-}
-
-// Finds the schema that a pointer such as #/$defs/node names.
-static yalm_status write_schema(struct schema_writer *w, const cJSON *schema, int rule, yalm_error *error);
-
-static const cJSON *find_reference(const struct schema_writer *w, const char *reference)
-{
-    const cJSON *at = w->root;
-    if (*reference++ != '#')
-        return NULL;
-    while (at && *reference == '/') {
-        char key[256];
-        size_t n = 0;
-        for (reference++; *reference && *reference != '/' && n + 1 < sizeof key; reference++) {
-            char c = *reference;
-            if (c == '~' && (reference[1] == '0' || reference[1] == '1'))
-                c = *++reference == '0' ? '~' : '/';
-            key[n++] = c;
-        }
-        key[n] = 0;
-        at = cJSON_IsArray(at) ? cJSON_GetArrayItem(at, atoi(key)) : schema_member(at, key);
+    const int least = part->least > n ? part->least - n : 0, most = part->most < 0 ? -1 : part->most - n;
+    fprintf(out, "r%d-x%d ::= ", rule, n);
+    if (most == 0 || want_is_impossible(&w->s, part->rest)) {
+        fputs(least ? "never\n" : "\"\"\n", out);
+        return;
     }
-    return *reference ? NULL : at;
+    write_want(w, part->rest, name);
+    const char *comma = n ? "\",\" ws " : "";
+    fprintf(out, least || n == 0 ? "%s%s " : "(%s%s ", comma, name);
+    fprintf(out, "(\",\" ws %s){%d,", name, least ? least - 1 : 0);
+    if (most > 0)
+        fprintf(out, "%d", most - 1);
+    fputs(least ? "}" : n ? "})?" : "}", out);
+    fputs(least || n ? "\n" : " | \"\"\n", out);
 }
 
-static yalm_status write_reference(struct schema_writer *w, const cJSON *reference, int rule, yalm_error *error)
+// ---------------------------------------------------------------- objects
+
+struct object {
+    struct schema_writer *w;
+    const struct part *part;
+    int rule, most_counted; // properties are counted up to this
+    bool free;              // keys may come that have no name
+};
+
+static void write_key(struct schema_writer *w, const char *key)
 {
-    const cJSON *schema = cJSON_IsString(reference) ? find_reference(w, reference->valuestring) : NULL;
-    if (schema == NULL)
-        return schema_refuse(w, error, "'$ref': expected a pointer to a part of the schema, as in #/$defs/name");
-    for (int i = 0; i < w->n_known; i++)
-        if (w->known[i].schema == schema) {
-            fprintf(w->out, "r%d ::= r%d\n", rule, w->known[i].rule);
-            return YALM_OK;
-        }
-    struct known *grown = realloc(w->known, ((size_t)w->n_known + 1) * sizeof *grown);
-    if (grown == NULL)
-        return schema_refuse(w, error, "out of memory");
-    w->known = grown;
-    grown[w->n_known++] = (struct known){schema, rule}; // before its parts are read, which may lead back to it
-    return write_schema(w, schema, rule, error);
+    cJSON *string = cJSON_CreateString(key);
+    char *json = string ? cJSON_PrintUnformatted(string) : NULL;
+    schema_write_literal(w->out, json ? json : "");
+    free(json);
+    cJSON_Delete(string);
 }
 
-static yalm_status write_types(struct schema_writer *w, const cJSON *schema, const cJSON *types, int rule, yalm_error *error)
+// The pairs of keys without a name: rN-f. Those with a name, and those that are forbidden, are taken out.
+static void write_free(struct object *o)
 {
-    int rules[8], n = 0;
-    const cJSON *type;
-    cJSON_ArrayForEach(type, types)
-    {
-        if (!cJSON_IsString(type) || n == 8)
-            return schema_refuse(w, error, "'type': expected a name, or a list of at most 8");
-        rules[n] = w->n_rules++;
-        const yalm_status status = schema_write_type(w, schema, type->valuestring, rules[n++], error);
-        if (status != YALM_OK)
-            return status;
+    struct schema_writer *w = o->w;
+    const struct part *part = o->part;
+    const char **names = pool_take(&w->s.pool, ((size_t)part->n_named + 1) * sizeof *names);
+    for (int i = 0; i < part->n_named; i++)
+        names[i] = part->named[i].key;
+    const struct dfa *words = part->n_named ? dfa_words(&w->s.pool, names, part->n_named) : NULL;
+    char body[64 * 64] = "";
+    for (int i = 0; i < part->n_cells; i++) {
+        const struct cell *cell = &part->cells[i];
+        char name[24], alternative[64];
+        if (want_is_impossible(&w->s, cell->want))
+            continue;
+        const struct dfa *keys = cell->keys;
+        if (words)
+            keys = dfa_minus(&w->s.pool, keys ? keys : dfa_any(&w->s.pool), words);
+        if (keys && keys->n == 0)
+            continue;
+        const int text = keys ? schema_write_dfa(w, keys) : -1;
+        write_want(w, cell->want, name);
+        if (text < 0)
+            snprintf(alternative, sizeof alternative, "%sstring \":\" ws %s", *body ? " | " : "", name);
+        else
+            snprintf(alternative, sizeof alternative, "%s\"\\\"\" d%d-0 \"\\\":\" ws %s", *body ? " | " : "", text, name);
+        strcat(body, alternative);
     }
-    fprintf(w->out, "r%d ::= ", rule);
-    for (int i = 0; i < n; i++)
-        fprintf(w->out, "%sr%d", i ? " | " : "", rules[i]);
-    fputc('\n', w->out);
-    return n ? YALM_OK : schema_refuse(w, error, "'type': an empty list");
+    o->free = *body != 0;
+    if (o->free)
+        fprintf(w->out, "r%d-f ::= %s\n", o->rule, body);
 }
 
-// A keyword that is neither read nor a mere annotation would let documents pass that it forbids.
-static yalm_status check_keywords(struct schema_writer *w, const cJSON *schema, yalm_error *error)
+// What may come from the i-th name on, behind `count` pairs.
+static void write_state(struct object *o, int i, int count)
 {
-    static const char *const known[] = {"type",
-                                        "properties",
-                                        "required",
-                                        "additionalProperties",
-                                        "items",
-                                        "prefixItems",
-                                        "minItems",
-                                        "maxItems",
-                                        "enum",
-                                        "const",
-                                        "anyOf",
-                                        "oneOf",
-                                        "allOf",
-                                        "$ref",
-                                        "pattern",
-                                        "minLength",
-                                        "maxLength",
-                                        "format",
-                                        "minimum",
-                                        "maximum",
-                                        "exclusiveMinimum",
-                                        "exclusiveMaximum",
-                                        "$defs",
-                                        "definitions",
-                                        "$schema",
-                                        "$id",
-                                        "$comment",
-                                        "title",
-                                        "description",
-                                        "default",
-                                        "examples",
-                                        "deprecated",
-                                        "readOnly",
-                                        "writeOnly",
-                                        "nullable",
-                                        "discriminator",
-                                        "strict",
-                                        "contentEncoding",
-                                        "contentMediaType"};
-    const cJSON *each;
-    cJSON_ArrayForEach(each, schema)
-    {
-        bool found = strncmp(each->string, "x-", 2) == 0 || (strcmp(each->string, "uniqueItems") == 0 && cJSON_IsFalse(each));
-        for (size_t i = 0; i < sizeof known / sizeof *known && !found; i++)
-            found = strcmp(each->string, known[i]) == 0;
-        if (!found)
-            return schema_refuse(w, error, "the keyword '%.60s' is not read here", each->string);
+    const struct part *part = o->part;
+    FILE *out = o->w->out;
+    const int next = count < o->most_counted ? count + 1 : count;
+    const bool full = part->most >= 0 && count >= part->most;
+    const char *comma = count ? "\",\" ws " : "", *bar = "";
+    fprintf(out, "r%d-a%d-%d ::= ", o->rule, i, count);
+    if (i < part->n_named) {
+        const struct property *p = &part->named[i];
+        const bool may = !full && !want_is_impossible(&o->w->s, p->want);
+        if (may)
+            fprintf(out, "%sr%d-p%d r%d-a%d-%d", comma, o->rule, i, o->rule, i + 1, next);
+        if (!p->required)
+            fprintf(out, "%sr%d-a%d-%d", may ? " | " : "", o->rule, i + 1, count);
+        else if (!may)
+            fputs("never", out);
+    } else {
+        if (count >= part->least)
+            fputs("\"\"", out), bar = " | ";
+        if (o->free && !full)
+            fprintf(out, "%s%sr%d-f r%d-a%d-%d", bar, comma, o->rule, o->rule, i, next);
+        else if (!*bar)
+            fputs("never", out);
     }
-    return YALM_OK;
+    fputc('\n', out);
 }
 
-// Infers the type from the other keywords.
-static const char *implied_type(const cJSON *schema)
+static void write_object(struct schema_writer *w, const struct part *part, int rule)
 {
-    if (schema_member(schema, "properties") || schema_member(schema, "additionalProperties") ||
-        schema_member(schema, "required"))
-        return "object";
-    if (schema_member(schema, "items") || schema_member(schema, "prefixItems") || schema_member(schema, "minItems") ||
-        schema_member(schema, "maxItems"))
-        return "array";
-    if (schema_member(schema, "pattern") || schema_member(schema, "minLength") || schema_member(schema, "maxLength"))
-        return "string";
-    if (schema_member(schema, "minimum") || schema_member(schema, "maximum"))
-        return "number";
-    return NULL;
-}
-
-static yalm_status write_schema(struct schema_writer *w, const cJSON *schema, int rule, yalm_error *error)
-{
-    if (cJSON_IsTrue(schema)) {
-        fprintf(w->out, "r%d ::= value\n", rule);
-        return YALM_OK;
+    struct object o = {w, part, rule, 1, false};
+    int n_required = 0;
+    char name[24];
+    for (int i = 0; i < part->n_named; i++)
+        n_required += part->named[i].required;
+    struct part counted = *part;
+    if (counted.least <= n_required)
+        counted.least = 0;
+    o.part = &counted;
+    o.most_counted = counted.least > counted.most ? counted.least : counted.most;
+    if (o.most_counted < 1)
+        o.most_counted = 1;
+    write_free(&o);
+    if (counted.least > 1 && o.free) // the same key may come again
+        pool_refuse(&w->s.pool, "'minProperties': expected at most 1 where keys without a name may come");
+    if ((long)o.most_counted * (part->n_named + 1) > SCHEMA_MAX_RULES)
+        pool_refuse(&w->s.pool, "'minProperties' or 'maxProperties' of so many properties is not read here");
+    for (int i = 0; i < part->n_named; i++) {
+        if (want_is_impossible(&w->s, part->named[i].want))
+            continue;
+        write_want(w, part->named[i].want, name);
+        fprintf(w->out, "r%d-p%d ::= ", rule, i);
+        write_key(w, part->named[i].key);
+        fprintf(w->out, " \":\" ws %s\n", name);
     }
-    if (!cJSON_IsObject(schema))
-        return schema_refuse(w, error, "expected a schema: an object, or true");
-    const yalm_status status = check_keywords(w, schema, error);
-    if (status != YALM_OK)
-        return status;
-    const cJSON *type = schema_member(schema, "type"), *all = schema_member(schema, "allOf");
-    const char *name = cJSON_IsString(type) ? type->valuestring : type ? NULL : implied_type(schema);
-    if (schema_member(schema, "$ref"))
-        return write_reference(w, schema_member(schema, "$ref"), rule, error);
-    if (schema_member(schema, "const"))
-        return write_enum(w, schema_member(schema, "const"), true, rule, error);
-    if (schema_member(schema, "enum"))
-        return write_enum(w, schema_member(schema, "enum"), false, rule, error);
-    if ((schema_member(schema, "anyOf") || schema_member(schema, "oneOf") || all) && implied_type(schema))
-        return schema_refuse(w, error, "anyOf, oneOf or allOf beside other conditions is not read here");
-    if (schema_member(schema, "anyOf"))
-        return write_any_of(w, schema_member(schema, "anyOf"), "anyOf", rule, error);
-    if (schema_member(schema, "oneOf"))
-        return write_any_of(w, schema_member(schema, "oneOf"), "oneOf", rule, error);
-    if (all && cJSON_GetArraySize(all) != 1)
-        return schema_refuse(w, error, "'allOf' of more than one schema is not read here");
-    if (all)
-        return write_schema(w, all->child, rule, error);
-    if (name)
-        return schema_write_type(w, schema, name, rule, error);
-    if (type)
-        return write_types(w, schema, type, rule, error);
-    fprintf(w->out, "r%d ::= value\n", rule);
-    return YALM_OK;
+    fprintf(w->out, "r%d ::= \"{\" ws r%d-a0-0 ws \"}\"\n", rule, rule);
+    for (int i = 0; i <= part->n_named; i++)
+        for (int count = 0; count <= o.most_counted && (count <= i || i == part->n_named); count++)
+            write_state(&o, i, count);
 }
 
 // ---------------------------------------------------------------- the whole
+
+static void write_part(struct schema_writer *w, const struct part *part, int rule)
+{
+    static const char *const constants[] = {"null", "false", "true"};
+    if (part->type <= TRUE_TYPE)
+        fprintf(w->out, "r%d ::= \"%s\"\n", rule, constants[part->type]);
+    else if (part->type == NUMBER_TYPE)
+        schema_write_number(w, part, rule);
+    else if (part->type == STRING_TYPE)
+        schema_write_string(w, part, rule);
+    else if (part->type == ARRAY_TYPE)
+        write_array(w, part, rule);
+    else
+        write_object(w, part, rule);
+}
+
+// Writes a want's rule: its alternatives have a rule each.
+static void write_rule(struct schema_writer *w, int want)
+{
+    const int rule = want_memo(&w->s, want)->rule;
+    const struct interned literals = w->s.wants.entries[want];
+    w->s.at = literals.n ? literals.key[0] / 2 : -1;
+    const struct shape shape = shape_of(&w->s, want);
+    if (shape.n == 1) {
+        write_part(w, shape.parts, rule);
+        return;
+    }
+    const int first = w->n_rules;
+    w->n_rules += shape.n;
+    fprintf(w->out, "r%d ::= %s", rule, shape.n ? "" : "never");
+    for (int i = 0; i < shape.n; i++)
+        fprintf(w->out, "%sr%d", i ? " | " : "", first + i);
+    fputc('\n', w->out);
+    for (int i = 0; i < shape.n; i++)
+        write_part(w, &shape.parts[i], first + i);
+}
+
+static void path_of(const struct pool *pool, char *path, size_t size)
+{
+    const struct shapes *s = (const struct shapes *)pool; // its first member
+    const char *keys[24];
+    int n = 0;
+    for (int at = s->at; at >= 0 && at < s->schemas.n && s->infos[at].parent >= 0 && n < 24; at = s->infos[at].parent)
+        keys[n++] = s->infos[at].key;
+    size_t length = 0;
+    while (n-- > 0 && length + 2 < size)
+        length += (size_t)snprintf(path + length, size - length, "/%s", keys[n]);
+}
 
 struct schema_writer *schema_writer_open(yalm_error *error)
 {
@@ -241,7 +249,7 @@ struct schema_writer *schema_writer_open(yalm_error *error)
     if (w)
         w->out = open_memstream(&w->text, &w->length);
     if (w && w->out) {
-        w->write = write_schema;
+        w->s.pool.where = path_of;
         fputs(common_rules, w->out);
         return w;
     }
@@ -250,24 +258,39 @@ struct schema_writer *schema_writer_open(yalm_error *error)
     return NULL;
 }
 
+static void add_schema(struct schema_writer *w, const cJSON *schema, int *rule)
+{
+    if (!cJSON_IsObject(schema) && !cJSON_IsBool(schema))
+        pool_refuse(&w->s.pool, "expected a schema: an object, true or false");
+    const int want = want_of(&w->s, schema, schema, -1, "", false);
+    const int first = w->n_waiting;
+    w->s.at = -1;
+    if (want == 0)
+        fprintf(w->out, "r%d ::= value\n", *rule = w->n_rules++);
+    else
+        *rule = rule_of(w, want);
+    for (int i = first; i < w->n_waiting; i++) {
+        write_rule(w, w->waiting[i]);
+        if (ftell(w->out) > GRAMMAR_MAX_TEXT)
+            pool_refuse(&w->s.pool, "its grammar is longer than %d bytes", GRAMMAR_MAX_TEXT);
+    }
+    if (want && want_memo(&w->s, want)->shape.n == 0)
+        pool_refuse(&w->s.pool, "no document fits it");
+}
+
 yalm_status schema_writer_add(struct schema_writer *w, const cJSON *schema, int *rule, yalm_error *error)
 {
-    w->root = schema;
-    w->n_known = w->depth = 0;
-    w->path[0] = 0;
-    *rule = w->n_rules++;
+    w->s.pool.error = error;
+    w->s.at = -1;
+    w->s.level = w->s.depth = 0;
     if (schema == NULL) {
-        fprintf(w->out, "r%d ::= object\n", *rule);
+        fprintf(w->out, "r%d ::= object\n", *rule = w->n_rules++);
         return YALM_OK;
     }
-    struct known *known = malloc(sizeof *known);
-    if (known == NULL)
-        return schema_refuse(w, error, "out of memory");
-    free(w->known);
-    *known = (struct known){schema, *rule}; // # leads to it
-    w->known = known;
-    w->n_known = 1;
-    return write_schema(w, schema, *rule, error);
+    if (setjmp(w->s.pool.refused))
+        return error->status;
+    add_schema(w, schema, rule);
+    return YALM_OK;
 }
 
 yalm_status schema_writer_end(struct schema_writer *w, const char *root, char **text, size_t *length, yalm_error *error)
@@ -292,7 +315,7 @@ void schema_writer_close(struct schema_writer *w)
     if (w->out)
         fclose(w->out);
     free(w->text);
-    free(w->known);
+    shapes_free(&w->s);
     free(w);
 }
 

@@ -1,16 +1,15 @@
 // A JSON schema as a grammar, in the notation of grammar.h: each text that it spells is a JSON document that the schema takes.
 //
-// For any value it reads type (one or several), enum, const, anyOf, oneOf (as anyOf), allOf of one, and $ref within the
-// document, also recursive. Of objects: properties, required, additionalProperties. Of arrays: items, prefixItems, minItems,
-// maxItems. Of strings: pattern, minLength, maxLength, format (date, time, date-time, uuid). Of integers: minimum, maximum and
-// their exclusive forms. Annotations are ignored. All other keywords are refused by name: a document that they forbid must not
-// come. Properties come in the order of the schema; those that it does not name do not come.
+// It means what the standard says, from draft 4 to 2020-12: unknown keywords, and formats that the standard does not name, are
+// annotations. Refused by name: uniqueItems of more than one item, contains, unevaluated…, $dynamicRef, references to other
+// documents, minProperties above 1 where any key may come, and what outgrows the bounds. Properties come in the schema's order,
+// and behind them those that it does not name.
 #pragma once
 #include <cjson/cJSON.h>
 
 #include "yalm.h"
 
-enum { SCHEMA_MAX_DEPTH = 64, SCHEMA_MAX_RULES = 20000 };
+enum { SCHEMA_MAX_RULES = 20000 };
 
 // A grammar whose `root` is one document of the schema; NULL schema: any object. *text (*length bytes and a NUL) is the
 // caller's to free(). YALM_USAGE says what it cannot do, and where: "/properties/x: …".

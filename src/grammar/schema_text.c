@@ -1,0 +1,189 @@
+// Rules of strings and numbers.
+#include <math.h>
+#include <string.h>
+
+#include "grammar/numbers.h"
+#include "grammar/schema_writer.h"
+
+void schema_write_literal(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 32 || c == 127)
+            fprintf(out, "\\x%02x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}
+
+// ---------------------------------------------------------------- automata
+
+static void write_point(FILE *out, uint32_t c)
+{
+    if (c < 0x80 && (c >= 'a' ? c <= 'z' : c >= 'A' ? c <= 'Z' : c >= '0' && c <= '9'))
+        fputc((int)c, out);
+    else
+        fprintf(out, c < 0x80 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+}
+
+static void write_range(FILE *out, uint32_t first, uint32_t last)
+{
+    if (first >= 0xd800 && first < 0xe000) // surrogates are no characters
+        first = 0xe000;
+    if (last >= 0xd800 && last < 0xe000)
+        last = 0xd7ff;
+    if (first > last)
+        return;
+    write_point(out, first);
+    if (first < last) {
+        fputc('-', out);
+        write_point(out, last);
+    }
+}
+
+// The characters of a state's edges to `to` that stand in a string as they are, as a class. False where there are none.
+static bool write_plain(FILE *out, const struct dfa_state *state, int to)
+{
+    static const struct dfa_edge plain[] = {{0x20, '"' - 1, 0}, {'"' + 1, '\\' - 1, 0}, {'\\' + 1, LAST_CHARACTER, 0}};
+    bool any = false;
+    for (int k = 0; k < state->n; k++)
+        for (size_t i = 0; i < sizeof plain / sizeof *plain && state->edges[k].to == to; i++) {
+            const uint32_t first = state->edges[k].first > plain[i].first ? state->edges[k].first : plain[i].first;
+            const uint32_t last = state->edges[k].last < plain[i].last ? state->edges[k].last : plain[i].last;
+            if (first > last || (first >= 0xd800 && last < 0xe000))
+                continue;
+            if (!any)
+                fputc('[', out);
+            any = true;
+            write_range(out, first, last);
+        }
+    if (any)
+        fputc(']', out);
+    return any;
+}
+
+static bool leads(const struct dfa_state *state, uint32_t c, int to)
+{
+    for (int k = 0; k < state->n; k++)
+        if (state->edges[k].first <= c && c <= state->edges[k].last)
+            return state->edges[k].to == to;
+    return false;
+}
+
+// Those that must be escaped: each has its short form, or its number.
+static void write_escaped(FILE *out, const struct dfa_state *state, int to, int name, const char **bar)
+{
+    static const char *const escapes[] = {
+        ['"'] = "\\\"", ['\\'] = "\\\\", ['\n'] = "n", ['\t'] = "t", ['\r'] = "r", ['\f'] = "f", ['\b'] = "b"};
+    int n = 0;
+    for (uint32_t c = 0; c <= '\\'; c++)
+        n += (c < 32 || escapes[c]) && leads(state, c, to);
+    if (n == 34) {
+        fprintf(out, "%sesc d%d-%d", *bar, name, to);
+        *bar = " | ";
+        return;
+    }
+    for (uint32_t c = 0; c <= '\\' && n > 0; c++) {
+        if ((c >= 32 && !escapes[c]) || !leads(state, c, to))
+            continue;
+        if (escapes[c])
+            fprintf(out, "%s\"\\\\%s\" d%d-%d", *bar, escapes[c], name, to);
+        else
+            fprintf(out, "%s\"\\\\u00%x\" [%x%X] d%d-%d", *bar, (unsigned)c >> 4, (unsigned)c & 15, (unsigned)c & 15, name, to);
+        *bar = " | ";
+    }
+}
+
+int schema_write_dfa(struct schema_writer *w, const struct dfa *dfa)
+{
+    FILE *out = w->out;
+    const int name = w->n_dfas++;
+    int *met = pool_take(&w->s.pool, ((size_t)dfa->n + 1) * sizeof *met);
+    for (int i = 0; i < dfa->n; i++) {
+        const struct dfa_state *state = &dfa->states[i];
+        const char *bar = "";
+        fprintf(out, "d%d-%d ::= ", name, i);
+        if (state->accepts && state->n == 1 && state->edges[0].to == i && state->edges[0].first == 0 &&
+            state->edges[0].last == LAST_CHARACTER) {
+            fputs("char*\n", out);
+            continue;
+        }
+        for (int k = 0; k < state->n; k++) {
+            const int to = state->edges[k].to;
+            if (met[to] == i + 1)
+                continue;
+            met[to] = i + 1;
+            const long before = ftell(out);
+            fputs(bar, out);
+            if (write_plain(out, state, to)) {
+                fprintf(out, " d%d-%d", name, to);
+                bar = " | ";
+            } else
+                fseek(out, before, SEEK_SET);
+            write_escaped(out, state, to, name, &bar);
+        }
+        if (state->accepts)
+            fprintf(out, "%s\"\"", bar);
+        else if (!*bar)
+            fputs("never", out);
+        fputc('\n', out);
+    }
+    pool_work(&w->s.pool, 8L * dfa->n);
+    return name;
+}
+
+// ---------------------------------------------------------------- rules
+
+// Writes a rule that is there already once more; false where it is new.
+static bool write_again(struct schema_writer *w, const struct part *part, int rule)
+{
+    for (const struct written *old = w->written; old; old = old->next)
+        if (old->part.type == part->type && old->part.text == part->text && old->part.integer == part->integer &&
+            old->part.low == part->low && old->part.high == part->high && old->part.low_open == part->low_open &&
+            old->part.high_open == part->high_open && old->part.least == part->least && old->part.most == part->most) {
+            fprintf(w->out, "r%d ::= r%d\n", rule, old->rule);
+            return true;
+        }
+    struct written *new = pool_take(&w->s.pool, sizeof *new);
+    *new = (struct written){*part, rule, w->written};
+    w->written = new;
+    return false;
+}
+
+void schema_write_string(struct schema_writer *w, const struct part *part, int rule)
+{
+    if (part->text == NULL && part->least == 0 && part->most < 0) {
+        fprintf(w->out, "r%d ::= string\n", rule);
+        return;
+    }
+    if (write_again(w, part, rule))
+        return;
+    if (part->text == NULL) {
+        fprintf(w->out, "r%d ::= \"\\\"\" char{%d,", rule, part->least);
+        if (part->most >= 0)
+            fprintf(w->out, "%d", part->most);
+        fputs("} \"\\\"\"\n", w->out);
+        return;
+    }
+    fprintf(w->out, "r%d ::= \"\\\"\" d%d-0 \"\\\"\"\n", rule, schema_write_dfa(w, part->text));
+}
+
+void schema_write_number(struct schema_writer *w, const struct part *part, int rule)
+{
+    const bool low = part->low > -1e20, high = part->high < 1e20;
+    if (!low && !high && part->text == NULL) {
+        fprintf(w->out, "r%d ::= %s\n", rule, part->integer ? "integer" : "number");
+        return;
+    }
+    if (write_again(w, part, rule))
+        return;
+    const struct dfa *text = numbers_of(&w->s, part);
+    if (text->n == 0)
+        pool_refuse(&w->s.pool, "no number of at most 20 digits fits its bounds");
+    const int name = schema_write_dfa(w, text);
+    fprintf(w->out, "r%d ::= d%d-0\n", rule, name);
+}

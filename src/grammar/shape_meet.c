@@ -1,0 +1,179 @@
+// See shape.h: what two shapes have in common.
+#include <math.h>
+#include <string.h>
+
+#include "grammar/numbers.h"
+#include "grammar/shape.h"
+
+void shape_add(struct shapes *s, struct shape *shape, struct part part)
+{
+    if (shape->n == SHAPE_MAX_PARTS)
+        pool_refuse(&s->pool, "its conditions have more than %d alternatives", SHAPE_MAX_PARTS);
+    shape->parts = pool_grow(&s->pool, shape->parts, shape->n, &shape->room, sizeof part);
+    shape->parts[shape->n++] = part;
+}
+
+struct shape shape_any(struct shapes *s, unsigned types)
+{
+    static const struct cell all = {NULL, 0};
+    struct shape shape = {0};
+    for (int type = 0; type < N_TYPES; type++)
+        if (types >> type & 1)
+            shape_add(s, &shape,
+                      (struct part){.type = (enum shape_type)type,
+                                    .low = -INFINITY,
+                                    .high = INFINITY,
+                                    .most = -1,
+                                    .cells = &all,
+                                    .n_cells = 1});
+    return shape;
+}
+
+int false_want(struct shapes *s)
+{
+    static const cJSON never = {.type = cJSON_False};
+    return want_of(s, &never, &never, -1, "", false);
+}
+
+int part_want(struct shapes *s, const struct part *part, const char *key)
+{
+    for (int i = 0; i < part->n_named; i++)
+        if (strcmp(part->named[i].key, key) == 0)
+            return part->named[i].want;
+    for (int i = 0; i < part->n_cells; i++)
+        if (part->cells[i].keys == NULL || dfa_takes(part->cells[i].keys, key))
+            return part->cells[i].want;
+    return false_want(s);
+}
+
+static bool has_name(const struct part *part, const char *key)
+{
+    for (int i = 0; i < part->n_named; i++)
+        if (strcmp(part->named[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+static bool meet_objects(struct shapes *s, const struct part *a, const struct part *b, struct part *out)
+{
+    struct property *named = pool_take(&s->pool, (size_t)(a->n_named + b->n_named + 1) * sizeof *named);
+    int n = 0;
+    for (int side = 0; side < 2; side++) {
+        const struct part *from = side ? b : a, *other = side ? a : b;
+        for (int i = 0; i < from->n_named; i++) {
+            if (side && has_name(a, from->named[i].key))
+                continue;
+            struct property p = from->named[i];
+            for (int k = 0; k < other->n_named; k++)
+                p.required |= other->named[k].required && strcmp(other->named[k].key, p.key) == 0;
+            p.want = want_both(s, p.want, part_want(s, other, p.key));
+            if (p.want && want_is_impossible(s, p.want)) {
+                if (p.required)
+                    return false;
+                p.want = false_want(s);
+            }
+            named[n++] = p;
+        }
+        pool_work(&s->pool, (long)from->n_named * (other->n_named + 1) / 8);
+    }
+    struct cell *cells = pool_take(&s->pool, ((size_t)a->n_cells * (size_t)b->n_cells + 1) * sizeof *cells);
+    out->n_cells = 0;
+    for (int i = 0; i < a->n_cells; i++)
+        for (int k = 0; k < b->n_cells; k++) {
+            const struct dfa *x = a->cells[i].keys, *y = b->cells[k].keys;
+            const struct dfa *keys = x && y ? dfa_meet(&s->pool, x, y) : x ? x : y;
+            if (keys == NULL || keys->n > 0)
+                cells[out->n_cells++] = (struct cell){keys, want_both(s, a->cells[i].want, b->cells[k].want)};
+        }
+    if (out->n_cells > 64)
+        pool_refuse(&s->pool, "more than 64 kinds of keys by their patterns");
+    out->cells = cells;
+    out->named = named;
+    out->n_named = n;
+    return true;
+}
+
+static bool meet_arrays(struct shapes *s, const struct part *a, const struct part *b, struct part *out)
+{
+    const int n = a->n_first > b->n_first ? a->n_first : b->n_first;
+    int *first = pool_take(&s->pool, ((size_t)n + 1) * sizeof *first);
+    for (int i = 0; i < n; i++)
+        first[i] = want_both(s, i < a->n_first ? a->first[i] : a->rest, i < b->n_first ? b->first[i] : b->rest);
+    out->first = first;
+    out->n_first = n;
+    out->rest = want_both(s, a->rest, b->rest);
+    for (int i = 0; i < n && i < out->least; i++)
+        if (want_is_impossible(s, first[i]))
+            return false;
+    return true;
+}
+
+static bool meet_numbers(const struct part *a, const struct part *b, struct part *out)
+{
+    out->integer = a->integer || b->integer;
+    const struct part *low = a->low > b->low || (a->low == b->low && a->low_open) ? a : b;
+    const struct part *high = a->high < b->high || (a->high == b->high && a->high_open) ? a : b;
+    out->low = low->low;
+    out->low_open = low->low_open;
+    out->high = high->high;
+    out->high_open = high->high_open;
+    if (out->integer && isfinite(out->low) && (out->low != ceil(out->low) || out->low_open)) {
+        out->low = floor(out->low) + 1;
+        out->low_open = false;
+    }
+    if (out->integer && isfinite(out->high) && (out->high != floor(out->high) || out->high_open)) {
+        out->high = ceil(out->high) - 1;
+        out->high_open = false;
+    }
+    return out->low < out->high || (out->low == out->high && !out->low_open && !out->high_open);
+}
+
+// The texts of a part that is numbers.
+const struct dfa *numbers_of(struct shapes *s, const struct part *part)
+{
+    struct pool *pool = &s->pool;
+    const struct dfa *text = s->numbers[part->integer];
+    if (text == NULL)
+        text = s->numbers[part->integer] = numbers_all(pool, part->integer);
+    if (part->low > -1e20)
+        text = dfa_meet(pool, text, numbers_compare(pool, part->low, part->low_open ? ABOVE : ABOVE | EQUAL));
+    if (part->high < 1e20)
+        text = dfa_meet(pool, text, numbers_compare(pool, part->high, part->high_open ? BELOW : BELOW | EQUAL));
+    return part->text ? dfa_meet(pool, text, part->text) : text;
+}
+
+static bool meet_parts(struct shapes *s, const struct part *a, const struct part *b, struct part *out)
+{
+    *out = *a;
+    out->least = a->least > b->least ? a->least : b->least;
+    out->most = a->most < 0 || (b->most >= 0 && b->most < a->most) ? b->most : a->most;
+    if (out->most >= 0 && out->most < out->least)
+        return false;
+    out->text = a->text && b->text && a->text != b->text ? dfa_meet(&s->pool, a->text, b->text) : a->text ? a->text : b->text;
+    if (out->text && out->text->n == 0)
+        return false;
+    if (a->type == NUMBER_TYPE)
+        return meet_numbers(a, b, out) && (out->text == NULL || numbers_of(s, out)->n > 0);
+    if (a->type == STRING_TYPE && out->text && (out->least > 0 || out->most >= 0)) {
+        out->text = dfa_meet(&s->pool, out->text, dfa_lengths(&s->pool, out->least, out->most));
+        out->least = 0;
+        out->most = -1;
+        return out->text->n > 0;
+    }
+    if (a->type == ARRAY_TYPE)
+        return meet_arrays(s, a, b, out);
+    return a->type != OBJECT_TYPE || meet_objects(s, a, b, out);
+}
+
+struct shape shape_meet(struct shapes *s, const struct shape *a, const struct shape *b)
+{
+    struct shape met = {0};
+    for (int i = 0; i < a->n; i++)
+        for (int k = 0; k < b->n; k++) {
+            struct part part;
+            pool_work(&s->pool, 1);
+            if (a->parts[i].type == b->parts[k].type && meet_parts(s, &a->parts[i], &b->parts[k], &part))
+                shape_add(s, &met, part);
+        }
+    return met;
+}
