@@ -17,6 +17,7 @@
     ":){0,5}" IPV4 "|(" H ":){1,5}:" IPV4 ")"
 #define ESCAPED "%[0-9A-Fa-f]{2}"
 #define PART    "([A-Za-z0-9._~!$&'()*+,;=:@/-]|" ESCAPED ")*"
+#define SEGMENT "([A-Za-z0-9._~!$&'()*+,;=@-]|" ESCAPED ")*" // without a colon, which would end a scheme
 #define QUERY   "(\\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|" ESCAPED ")*)?(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|" ESCAPED ")*)?"
 #define HOST                                                                                                                   \
     "(([A-Za-z0-9._~!$&'()*+,;=:@-]|" ESCAPED ")*@)?(\\[[0-9A-Fa-f:.]+\\]|([A-Za-z0-9._~!$&'()*+,;=-]|" ESCAPED ")*)(:\\d*)?"
@@ -37,7 +38,8 @@ static const struct format {
     {"ipv4", IPV4},
     {"ipv6", IPV6},
     {"uri", "[A-Za-z][A-Za-z0-9+.-]*:(//" HOST "(/" PART ")?|" PART ")" QUERY},
-    {"uri-reference", "([A-Za-z][A-Za-z0-9+.-]*:)?(//" HOST "(/" PART ")?|" PART ")" QUERY},
+    {"uri-reference",
+     "([A-Za-z][A-Za-z0-9+.-]*:(//" HOST "(/" PART ")?|" PART ")|//" HOST "(/" PART ")?|" SEGMENT "(/" PART ")?)" QUERY},
     {"uuid", "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"},
     {"json-pointer", POINTER},
     {"relative-json-pointer", "(0|[1-9]\\d*)(#|" POINTER ")"},

@@ -13,6 +13,7 @@ static const char common_rules[] =
     "ws ::= | \" \" | \"\\n\" [ \\t]{0,24}\n"
     "hex ::= [0-9a-fA-F]\n"
     "esc ::= \"\\\\\" ([\"\\\\bfnrt] | \"u00\" [01] hex)\n"
+    "uni ::= [\\x80-\\U0010ffff]\n"
     "char ::= [^\"\\\\\\x00-\\x1f] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9abcefABCEF] hex hex hex | [dD] [0-7] hex hex))\n"
     "string ::= \"\\\"\" char* \"\\\"\"\n"
     "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,19})\n"

@@ -45,25 +45,37 @@ static void write_range(FILE *out, uint32_t first, uint32_t last)
     }
 }
 
-// The characters of a state's edges to `to` that stand in a string as they are, as a class. False where there are none.
-static bool write_plain(FILE *out, const struct dfa_state *state, int to)
+// An alternative for the characters of a state's edges to `to` that stand in a string as they are. All beyond ASCII have a rule
+// in common.
+static void write_plain(FILE *out, const struct dfa_state *state, int to, int name, const char **bar)
 {
     static const struct dfa_edge plain[] = {{0x20, '"' - 1, 0}, {'"' + 1, '\\' - 1, 0}, {'\\' + 1, LAST_CHARACTER, 0}};
-    bool any = false;
-    for (int k = 0; k < state->n; k++)
-        for (size_t i = 0; i < sizeof plain / sizeof *plain && state->edges[k].to == to; i++) {
+    bool any = false, beyond = false;
+    for (int k = 0; k < state->n; k++) {
+        if (state->edges[k].to != to)
+            continue;
+        const bool all = state->edges[k].first <= 0x80 && state->edges[k].last == LAST_CHARACTER;
+        beyond |= all;
+        for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
             const uint32_t first = state->edges[k].first > plain[i].first ? state->edges[k].first : plain[i].first;
-            const uint32_t last = state->edges[k].last < plain[i].last ? state->edges[k].last : plain[i].last;
+            uint32_t last = state->edges[k].last < plain[i].last ? state->edges[k].last : plain[i].last;
+            last = all && last > 0x7f ? 0x7f : last;
             if (first > last || (first >= 0xd800 && last < 0xe000))
                 continue;
             if (!any)
-                fputc('[', out);
+                fprintf(out, "%s[", *bar);
             any = true;
             write_range(out, first, last);
         }
-    if (any)
-        fputc(']', out);
-    return any;
+    }
+    if (any) {
+        fprintf(out, "] d%d-%d", name, to);
+        *bar = " | ";
+    }
+    if (beyond) {
+        fprintf(out, "%suni d%d-%d", *bar, name, to);
+        *bar = " | ";
+    }
 }
 
 static bool leads(const struct dfa_state *state, uint32_t c, int to)
@@ -117,13 +129,7 @@ int schema_write_dfa(struct schema_writer *w, const struct dfa *dfa)
             if (met[to] == i + 1)
                 continue;
             met[to] = i + 1;
-            const long before = ftell(out);
-            fputs(bar, out);
-            if (write_plain(out, state, to)) {
-                fprintf(out, " d%d-%d", name, to);
-                bar = " | ";
-            } else
-                fseek(out, before, SEEK_SET);
+            write_plain(out, state, to, name, &bar);
             write_escaped(out, state, to, name, &bar);
         }
         if (state->accepts)
