@@ -132,7 +132,7 @@ struct dfa *numbers_multiples(struct pool *pool, double step)
     const unsigned long size = strtoul(digits, NULL, 10);
     if (size > MAX_REMAINDERS || size * (unsigned long)(places + 2) > DFA_MAX_STATES || places > 9)
         pool_refuse(pool, "'multipleOf': expected a number of few digits");
-    // Behind the point a layer of states is a digit further. State 1 + layer n + r: the remainder r; behind the last come zeros.
+    // Behind the point a layer is a digit further. State 1 + layer n + r: the remainder r; the last is for zeros.
     const int n = (int)size, end = 1 + n * (places + 2);
     struct dfa *dfa = pool_take(pool, sizeof *dfa);
     dfa->n = end + 1;

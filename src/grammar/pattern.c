@@ -1,6 +1,5 @@
 // See pattern.h. A reader by descent, which makes an automaton with several ways. A part that is repeated is read as often as
-// it comes.
-// comes. Look-ahead is met with all that follows it.
+// it comes. Look-ahead is met with all that follows it.
 #include "grammar/pattern.h"
 
 #include <ctype.h>

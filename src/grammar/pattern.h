@@ -2,9 +2,9 @@
 #pragma once
 #include "grammar/dfa.h"
 
-// The strings in which the expression is found: ECMA's, in Unicode's characters. It reads characters, `.`, classes, \d \w \s and
-// their opposites, \xHH \uHHHH \u{H…}, groups, |, * + ? {n,m}, ^ and $ anywhere, and look-ahead that stands outside of groups.
-// All else is refused.
+// The strings in which the expression is found: ECMA's, in Unicode's characters. It reads characters, `.`, classes, groups, |,
+// \d \w \s and their opposites, \xHH \uHHHH \u{H…}, * + ? {n,m}, ^ and $ anywhere, and look-ahead that stands outside of
+// groups. All else is refused.
 struct dfa *pattern_read(struct pool *pool, const char *pattern);
 
 // The strings of a `format`; NULL where it is one that the standard does not name, a mere annotation.

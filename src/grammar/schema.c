@@ -251,6 +251,7 @@ struct schema_writer *schema_writer_open(yalm_error *error)
         w->out = open_memstream(&w->text, &w->length);
     if (w && w->out) {
         w->s.pool.where = path_of;
+        w->s.read = shape_of;
         fputs(common_rules, w->out);
         return w;
     }

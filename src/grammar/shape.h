@@ -55,6 +55,7 @@ struct shapes { // the reader
     } * memos; // (wants.n)
     int n_memos, memos_room;
     int at, depth, level;
+    struct shape (*read)(struct shapes *s, int want); // shape_of(), for what it is made of
     struct made {
         cJSON *json;
         struct made *next;

@@ -273,7 +273,7 @@ static void meet_names(struct shapes *s, int schema, struct part *part)
     const cJSON *names = shape_member(s->infos[schema].schema, "propertyNames");
     if (names == NULL)
         return;
-    const struct shape shape = shape_of(s, want_part(s, schema, names, "propertyNames", false));
+    const struct shape shape = s->read(s, want_part(s, schema, names, "propertyNames", false));
     struct part all = shape_any(s, 1U << OBJECT_TYPE).parts[0], met = *part;
     const struct dfa *keys = NULL;
     int n = 0;
