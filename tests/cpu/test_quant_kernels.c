@@ -1,5 +1,6 @@
 // Products of quantised matrices: against sums in double of the same quants, to rounding; against the tokens as they were
 // before they were quantised, within the bound that half a step of each value gives.
+#include "cpu/machine/isa.h"
 #include "cpu/plan.h"
 #include "kernels_testing.h"
 #include "model/quant.h"
@@ -305,6 +306,66 @@ static void test_blocks(void **state)
     }
 }
 
+// By tiles of bytes tokens and weights are 16-bit integers, with a scale for each block of columns: what a product may lose
+// there. Half a unit of a token; of a weight half of one by its scale's factor, by its product, and by what is added; both
+// units together; and the product of the low bytes.
+static double tiles_loss(const struct problem *p, int row, int t, int first, int last)
+{
+    double tokens = 0, weights = 0, most_x = 0, most_w = 0;
+    for (int c = first; c < last; c++) {
+        const struct terms terms = terms_at(p, row, c);
+        const int quant = quant_at(p, row, c), whole = low_bytes(p->type) == 32 ? 128 : high_bytes(p->type) == 4 ? 16 : 8;
+        const bool affine = terms.centre != 0, wide = p->type == DTYPE_Q4N || p->type == DTYPE_Q5 || high_bytes(p->type) == 8;
+        const double scale = fabs(quant ? terms.scaled / quant : 0),
+                     reach = affine ? fabs(terms.centre) + fabs(terms.centre + terms.minimum) : scale * (wide ? 32 : whole);
+        const double x = fabs((double)p->x[t * p->ldx + c]);
+        tokens += x;
+        weights += fabs(terms.scaled + terms.minimum);
+        most_x = x > most_x ? x : most_x;
+        most_w = reach > most_w ? reach : most_w;
+    }
+    const double x_unit = most_x / 32639, w_unit = most_w / 32637;
+    return 0.5 * x_unit * weights + 1.5 * w_unit * tokens + (last - first) * x_unit * w_unit * (0.75 + 128 * 128);
+}
+
+static void multiply_tiles(struct fixture *f, const struct matmul16 *by, const struct problem *p)
+{
+    void *packed = guarded_scratch(f, by->size(p->n, p->cols));
+    by->pack(packed, p->x, p->ldx, p->n, p->cols, 0, p->cols);
+    by->product[p->type](&(struct product_args){
+        .y = p->y,
+        .ldy = p->ldy,
+        .w = p->w,
+        .rows = p->rows,
+        .last_row = p->rows,
+        .cols = p->cols,
+        .x = packed,
+        .n = p->n,
+        .scratch = guarded_scratch(f, by->scratch),
+    });
+}
+
+static void test_tiles(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    const struct matmul16 *by = matmul16_of(f->kernels, MATMUL16_TILES_BYTES);
+    for (int kind = 0; by && kind < TYPES * N_WIDTHS; kind++) {
+        const int i = kind / TYPES, rows = i == 5 ? 270 : 1 + kind % 40, n = i == 6 ? 530 : 3 + kind * 7 % 60;
+        const struct problem p = make_kind(f, kind % TYPES, rows, widths[i], n);
+        multiply_tiles(f, by, &p);
+        for (int t = 0; t < n; t++)
+            for (int r = 0; r < rows; r++) {
+                double sum = 0, lost = 0;
+                for (int c = 0; c < p.cols; c++)
+                    sum += weight_at(&p, r, c) * (double)p.x[t * p.ldx + c];
+                for (int c = 0; c < p.cols; c += MATMUL16_BLOCK)
+                    lost += tiles_loss(&p, r, t, c, c + MATMUL16_BLOCK < p.cols ? c + MATMUL16_BLOCK : p.cols);
+                assert_near(p.y[t * p.ldy + r], sum, 1.001 * lost, "product by tiles", t, r);
+            }
+        release(f);
+    }
+}
+
 // All quants are the smallest that there are.
 static void smallest(const struct problem *p)
 {
@@ -424,6 +485,7 @@ int main(void)
         {"products with few tokens equal the reference", test_few},
         {"products with many tokens equal the reference", test_many},
         {"products across blocks equal the reference", test_blocks},
+        {"products by tiles of bytes equal the reference", test_tiles},
         {"the largest sums do not overflow", test_extremes},
         {"shares of rows, and streams, give the same bits", test_row_shares},
         {"fetching to L2 gives the same bits", test_fetching},

@@ -14,6 +14,8 @@
 #include "cpu/kernels/amx/tiles.h"
 
 #ifdef HAS_TILES
+#include "cpu/kernels/vec/quant.h"
+
 enum {
     STEP = 64, // columns of a tile
     DEEP = MATMUL16_BLOCK,
@@ -48,7 +50,7 @@ static size_t tiles_size(int n, int cols)
 }
 
 // 16 values of 16 bits, in lanes of 32, as their bytes.
-VEC_INLINE __m128i high_bytes(__m512i x)
+VEC_INLINE __m128i upper_bytes(__m512i x)
 {
     return _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(128)), 8));
 }
@@ -84,7 +86,7 @@ VEC_INLINE void pack_block(char *tiles, float scales[SIDE], const float *x, ptrd
                                  : left > 0  ? vec_load_part(x + t * ldx + k + i, left)
                                              : vec_zero();
                 const __m512i q = _mm512_cvtps_epi32(vec_mul(part, vec_set(inverse[t])));
-                _mm_store_si128((__m128i *)((char *)bytes[0][t] + i), high_bytes(q));
+                _mm_store_si128((__m128i *)((char *)bytes[0][t] + i), upper_bytes(q));
                 _mm_store_si128((__m128i *)((char *)bytes[1][t] + i), _mm512_cvtepi32_epi8(q));
             }
         for (int p = 0; p < PARTS; p++)
@@ -115,59 +117,91 @@ struct tiles {
     ptrdiff_t panel, panel_scales;
 };
 
-// A group's quants times their type's 2^k, as 16-bit numbers with the quant in the upper bits.
-VEC_INLINE __m512i group_quants(enum dtype type, const uint8_t *quants)
+// The largest magnitude of a type's quants; those of most have six bits.
+VEC_INLINE int largest_quant(enum dtype type)
 {
-    if (type == DTYPE_Q8)
-        return _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)quants)), 8);
-    __m512i q =
-        _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)quants)); // a byte is two columns, the low four bits first
-    return _mm512_slli_epi16(_mm512_or_si512(q, _mm512_slli_epi32(q, 12)), 12);
+    switch (dtype_quants[type]) {
+    case DTYPE_Q8:
+        return 128;
+    case DTYPE_Q4:
+        return 8;
+    case DTYPE_Q5K:
+        return 16;
+    default:
+        return 32;
+    }
 }
 
-// A row's block of columns: `groups` groups, as 16-bit integers, into tiles; returns their scale.
-VEC_INLINE float convert_row(enum dtype type, char *to, const uint8_t *quants, const uint16_t *scales, int groups)
+// Two groups' quants as 16-bit numbers, 2^15 / largest_quant() for each: of 16 columns, a quarter of a vector, the first eight
+// in q[0], the others in q[1].
+VEC_INLINE void pair_quants(enum dtype type, __m512i q[2], struct quants_at at, int groups)
 {
-    // The largest quant is 2^7 in the one and 2^3 in the other, in both cases 2^15 as group_quants() has it. Products are
-    // counted in 256.
-    const float unit = (type == DTYPE_Q8 ? 128.0f : 8.0f) / LARGEST * 256;
-    const __m256 scale = _mm256_cvtph_ps(_mm_maskz_loadu_epi16((__mmask8)((1 << groups) - 1), scales));
-    const __m256i bits = _mm256_and_si256(_mm256_castps_si256(scale), _mm256_set1_epi32(0x7fffffff));
-    __m128i most =
-        _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1)); // as bits: a NaN is the largest
-    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
-    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1));
-    const float largest = _mm_cvtss_f32(_mm_castsi128_ps(most));
-    int32_t factor[DEEP / QUANT_GROUP];
-    _mm256_storeu_si256((__m256i *)factor,
-                        _mm256_cvtps_epi32(_mm256_mul_ps(scale, _mm256_set1_ps(largest > 0 ? LARGEST / largest : 0))));
-    for (int g = 0; g < groups; g++) {
-        const __m512i q = _mm512_mulhrs_epi16(group_quants(type, quants + g * (ptrdiff_t)dtype_group_bytes[type]),
-                                              _mm512_set1_epi16((int16_t)factor[g]));
-        char *at = to + g / 2 * PARTS * TILE_BYTES + g % 2 * 32;
-        _mm256_store_si256((__m256i *)at,
-                           _mm512_cvtepi16_epi8(_mm512_srai_epi16(_mm512_add_epi16(q, _mm512_set1_epi16(128)), 8)));
-        _mm256_store_si256((__m256i *)(at + TILE_BYTES), _mm512_cvtepi16_epi8(q));
+    const unsigned shift = dtype_quants[type] == DTYPE_Q4 ? 0
+                           : largest_quant(type) == 128   ? 0
+                           : largest_quant(type) == 16    ? 3
+                                                          : 2;
+    _Alignas(64) uint8_t bytes[2 * QUANT_GROUP];
+    bytes_in_order(type, bytes, at, groups);
+    const __m512i quants = _mm512_xor_si512(_mm512_load_si512(bytes), _mm512_set1_epi8(BYTES_PLUS)),
+                  zero = _mm512_setzero_si512();
+    q[0] = _mm512_slli_epi16(_mm512_unpacklo_epi8(zero, quants), shift);
+    q[1] = _mm512_slli_epi16(_mm512_unpackhi_epi8(zero, quants), shift);
+}
+
+// Floats as 16-bit integers, twice in each lane.
+VEC_INLINE __m512i twice(vec x)
+{
+    const __m512i q = _mm512_cvtps_epi32(x);
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, q, _mm512_slli_epi32(q, 16));
+}
+
+// A row's block of columns: `groups` groups, as 16-bit integers, into tiles; returns their scale. Products are counted in 256.
+VEC_INLINE float convert_row(enum dtype type, char *to, struct quants_at at, const uint8_t *scales, int groups)
+{
+    const struct group_scales s = load_scales(type, scales, groups);
+    const vec most = ivec_as_floats(ivec_larger(_mm512_castps_si512(vec_abs(s.scale[0])), vec_abs(s.scale[1])));
+    const vec whole = vec_set((float)largest_quant(type)), reach = vec_fma(most, whole, vec_abs(s.lift));
+    const float largest = largest_magnitude(&reach, 1),
+                fit = dtype_is_affine(type) ? LARGEST - 2 : LARGEST; // two roundings more
+    const vec unit = vec_set(largest > 0 ? fit / largest : 0), factor = vec_mul(whole, unit);
+    const __m512i first = twice(vec_mul(s.scale[0], factor)), second = twice(vec_mul(s.scale[1], factor)),
+                  lift = twice(vec_mul(s.lift, unit));
+    const __m512i half = _mm512_setr_epi32(0, 0, 0, 0, 16, 16, 16, 16, 1, 1, 1, 1, 17, 17, 17, 17),
+                  group = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    for (int g = 0; g < groups; g += 2, to += PARTS * TILE_BYTES) {
+        const __m512i f = dtype_has_halves(type)
+                              ? _mm512_permutex2var_epi32(first, _mm512_add_epi32(half, _mm512_set1_epi32(g)), second)
+                              : _mm512_permutexvar_epi32(_mm512_add_epi32(group, _mm512_set1_epi32(g)), first);
+        __m512i q[2], high[2], low[2];
+        pair_quants(type, q, groups_on(type, at, g), groups - g < 2 ? 1 : 2);
+        for (int i = 0; i < 2; i++) {
+            q[i] = _mm512_mulhrs_epi16(q[i], f);
+            if (dtype_is_affine(type))
+                q[i] = _mm512_add_epi16(q[i], _mm512_permutexvar_epi32(_mm512_add_epi32(group, _mm512_set1_epi32(g)), lift));
+            high[i] = _mm512_srai_epi16(_mm512_add_epi16(q[i], _mm512_set1_epi16(128)), 8);
+            low[i] = _mm512_and_si512(q[i], _mm512_set1_epi16(255));
+        }
+        _mm512_store_si512(to, _mm512_packs_epi16(high[0], high[1]));
+        _mm512_store_si512(to + TILE_BYTES, _mm512_packus_epi16(low[0], low[1]));
     }
-    if (groups % 2)
-        for (int p = 0; p < PARTS; p++)
-            _mm256_store_si256((__m256i *)(to + groups / 2 * PARTS * TILE_BYTES + p * TILE_BYTES + 32), _mm256_setzero_si256());
-    return largest * unit;
+    return largest / fit * 256;
 }
 
 // Columns [k, k + depth) of rows [r0, r0 + rows). Rows of zeros fill the last pair.
 VEC_INLINE void convert_tiles(enum dtype type, const struct tiles *a, int r0, int rows, int k, int depth)
 {
+    enum { AHEAD = 8 }; // rows, of which what fetch_tiles() has left out is fetched
     const struct product_args *m = a->m;
-    const ptrdiff_t row_groups = quant_groups(m->cols), bytes = (ptrdiff_t)dtype_group_bytes[type];
-    const uint8_t *quants = m->w;
-    const uint16_t *scales = (const uint16_t *)(quants + m->rows * row_groups * bytes);
-    const int tiles = (depth + STEP - 1) / STEP * PARTS;
+    const int tiles = (depth + STEP - 1) / STEP * PARTS, group = k / QUANT_GROUP;
     for (int r = 0; r < (rows + PAIR - 1) / PAIR * PAIR; r++) {
         char *to = a->w + r / SIDE * (ptrdiff_t)(tiles * TILE_BYTES) + r % SIDE * 64;
-        const ptrdiff_t group = (r0 + r) * row_groups + k / QUANT_GROUP;
+        if (r + AHEAD < rows) {
+            __builtin_prefetch(quants_of_row(type, m, r0 + r + AHEAD, group).high);
+            __builtin_prefetch(scales_of_row(type, m, r0 + r + AHEAD, group));
+        }
         if (r < rows) {
-            a->scales[r] = convert_row(type, to, quants + group * bytes, scales + group, quant_groups(depth));
+            a->scales[r] = convert_row(type, to, quants_of_row(type, m, r0 + r, group), scales_of_row(type, m, r0 + r, group),
+                                       (int)quant_groups(depth));
             continue;
         }
         a->scales[r] = 0;
@@ -350,14 +384,13 @@ VEC_INLINE void tiles_matmul(enum dtype type, const struct product_args *m)
     _tile_release();
 }
 
-static void product_q8(const struct product_args *args)
-{
-    tiles_matmul(DTYPE_Q8, args);
-}
-static void product_q4(const struct product_args *args)
-{
-    tiles_matmul(DTYPE_Q4, args);
-}
+#define PRODUCT(TYPE, type, form)                                                                                              \
+    static void form##_##type(const struct product_args *args)                                                                 \
+    {                                                                                                                          \
+        tiles_matmul(DTYPE_##TYPE, args);                                                                                      \
+    }
+#define PRODUCT_ENTRY(TYPE, type, form) [DTYPE_##TYPE] = form##_##type,
+QUANT_TYPES(PRODUCT, product)
 
 TILES_LOOP(_tile_dpbssd)
 
@@ -365,7 +398,7 @@ const struct matmul16 matmul16_tiles_bytes = {
     .name = "tiles of bytes, as 16-bit integers",
     .size = tiles_size,
     .pack = pack,
-    .product = {[DTYPE_Q8] = product_q8, [DTYPE_Q4] = product_q4},
+    .product = {QUANT_TYPES(PRODUCT_ENTRY, product)},
     .scratch = SUMS_BYTES + TILES_BYTES + INTEGERS_BYTES + SCALES_BYTES,
     .rows = TALL,
     .fma_loop = tiles_loop,

@@ -38,12 +38,16 @@ VEC_INLINE int tokens_a_block(int n)
     return n_blocks ? (pairs + n_blocks - 1) / n_blocks * PAIR : 0;
 }
 
-// Bytes from row to row, and of `cols` columns; scales are elsewhere.
+// Bytes from row to row; and of `cols` columns, of a quantised type in its first plane. Scales are elsewhere.
 VEC_INLINE ptrdiff_t elements_bytes(enum dtype type, ptrdiff_t cols)
 {
     if (dtype_group_bytes[type])
         return (ptrdiff_t)quant_groups((int)cols) * (ptrdiff_t)dtype_group_bytes[type];
     return cols * (ptrdiff_t)dtype_sizes[type];
+}
+VEC_INLINE ptrdiff_t plane_bytes(enum dtype type, ptrdiff_t cols)
+{
+    return dtype_group_bytes[type] ? (ptrdiff_t)(quant_groups((int)cols) * dtype_low_bytes(type)) : elements_bytes(type, cols);
 }
 
 // What is fetched while four tiles are summed, a little at each step.
@@ -80,9 +84,9 @@ VEC_INLINE struct block_fetch fetch_tiles(enum dtype type, const struct product_
     const int first = ends ? r0 + rows : r0, left = ends ? m->last_row - first : rows;
     const int col = ends ? 0 : k + depth, cols = m->cols - col < deep ? m->cols - col : deep;
     struct block_fetch next = {
-        .at = (const char *)m->w + first * elements_bytes(type, m->cols) + elements_bytes(type, col),
+        .at = (const char *)m->w + first * elements_bytes(type, m->cols) + plane_bytes(type, col),
         .stride = elements_bytes(type, m->cols),
-        .bytes = elements_bytes(type, cols),
+        .bytes = plane_bytes(type, cols),
         .rows = left < TALL ? left : TALL,
     };
     next.rate = turns > 0 ? (int)((next.rows * ((next.bytes + 63) / 64) + turns - 1) / turns) : 0;
