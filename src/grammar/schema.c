@@ -104,6 +104,7 @@ static void write_free(struct object *o)
 {
     struct schema_writer *w = o->w;
     const struct part *part = o->part;
+    const bool closed = w->listed_only && part->listed && !part->open && part->least <= part->n_named;
     const char **names = pool_take(&w->s.pool, ((size_t)part->n_named + 1) * sizeof *names);
     for (int i = 0; i < part->n_named; i++)
         names[i] = part->named[i].key;
@@ -112,7 +113,7 @@ static void write_free(struct object *o)
     for (int i = 0; i < part->n_cells; i++) {
         const struct cell *cell = &part->cells[i];
         char name[24], alternative[64];
-        if (want_is_impossible(&w->s, cell->want))
+        if (want_is_impossible(&w->s, cell->want) || (closed && cell->keys == NULL && cell->want == 0))
             continue;
         const struct dfa *keys = cell->keys;
         if (words)
@@ -244,12 +245,13 @@ static void path_of(const struct pool *pool, char *path, size_t size)
         length += (size_t)snprintf(path + length, size - length, "/%s", keys[n]);
 }
 
-struct schema_writer *schema_writer_open(yalm_error *error)
+struct schema_writer *schema_writer_open(bool listed_only, yalm_error *error)
 {
     struct schema_writer *w = calloc(1, sizeof *w);
     if (w)
         w->out = open_memstream(&w->text, &w->length);
     if (w && w->out) {
+        w->listed_only = listed_only;
         w->s.pool.where = path_of;
         w->s.read = shape_of;
         fputs(common_rules, w->out);
@@ -264,6 +266,7 @@ static void add_schema(struct schema_writer *w, const cJSON *schema, int *rule)
 {
     if (!cJSON_IsObject(schema) && !cJSON_IsBool(schema))
         pool_refuse(&w->s.pool, "expected a schema: an object, true or false");
+    schema = shape_made(&w->s, cJSON_Duplicate(schema, true)); // wants know schemas by where they lie
     const int want = want_of(&w->s, schema, schema, -1, "", false);
     const int first = w->n_waiting;
     w->s.at = -1;
@@ -321,9 +324,9 @@ void schema_writer_close(struct schema_writer *w)
     free(w);
 }
 
-yalm_status schema_to_grammar(const cJSON *schema, char **text, size_t *length, yalm_error *error)
+static yalm_status to_grammar(const cJSON *schema, bool listed_only, char **text, size_t *length, yalm_error *error)
 {
-    struct schema_writer *w = schema_writer_open(error);
+    struct schema_writer *w = schema_writer_open(listed_only, error);
     int rule;
     if (w == NULL)
         return error->status;
@@ -335,4 +338,14 @@ yalm_status schema_to_grammar(const cJSON *schema, char **text, size_t *length, 
     char root[24];
     snprintf(root, sizeof root, "r%d", rule);
     return schema_writer_end(w, root, text, length, error);
+}
+
+yalm_status schema_to_grammar(const cJSON *schema, char **text, size_t *length, yalm_error *error)
+{
+    return to_grammar(schema, false, text, length, error);
+}
+
+yalm_status schema_to_listed_grammar(const cJSON *schema, char **text, size_t *length, yalm_error *error)
+{
+    return to_grammar(schema, true, text, length, error);
 }

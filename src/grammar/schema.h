@@ -6,6 +6,7 @@
 // and behind them those that it does not name.
 #pragma once
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 
 #include "yalm.h"
 
@@ -14,10 +15,13 @@ enum { SCHEMA_MAX_RULES = 20000 };
 // A grammar whose `root` is one document of the schema; NULL schema: any object. *text (*length bytes and a NUL) is the
 // caller's to free(). YALM_USAGE says what it cannot do, and where: "/properties/x: …".
 yalm_status schema_to_grammar(const cJSON *schema, char **text, size_t *length, yalm_error *error);
+// The same for a model to write by: where properties are listed, and nothing is said of other keys, none else come. The standard
+// lets them, and a small model would go on with them for ever.
+yalm_status schema_to_listed_grammar(const cJSON *schema, char **text, size_t *length, yalm_error *error);
 
 // Writing more into such a grammar: see calls in the server.
 struct schema_writer;
-struct schema_writer *schema_writer_open(yalm_error *error); // or NULL
+struct schema_writer *schema_writer_open(bool listed_only, yalm_error *error); // listed_only: as above; or NULL
 // Adds a schema; *rule is its rule's number: the grammar calls it "rN".
 yalm_status schema_writer_add(struct schema_writer *writer, const cJSON *schema, int *rule, yalm_error *error);
 // The grammar, behind a `root` that is written as given. Closes the writer.

@@ -11,6 +11,7 @@ struct schema_writer {
     FILE *out;
     char *text;
     size_t length;
+    bool listed_only; // schema_writer_open()
     int n_rules, n_dfas;
     int *waiting; // (n_waiting) wants that have a rule's number; those from the current one on are not written
     int n_waiting, waiting_room;

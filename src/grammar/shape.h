@@ -35,6 +35,7 @@ struct shape {
             int want;
         } * cells; // (n_cells)
         int n_cells;
+        bool listed, open; // properties are listed; the schema speaks of other keys
     } * parts; // (n)
     int n, room;
 };

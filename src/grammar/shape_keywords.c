@@ -260,6 +260,8 @@ static void read_cells(struct shapes *s, int schema, struct part *part)
     for (int i = 0; i < n; i++)
         if (!matched[i])
             cells[i].want = other;
+    part->listed = cJSON_GetArraySize(shape_member(json, "properties")) > 0;
+    part->open = others || n_patterns;
     part->cells = cells;
     part->n_cells = 0;
     for (int i = 0; i < n; i++)

@@ -87,6 +87,8 @@ static bool meet_objects(struct shapes *s, const struct part *a, const struct pa
         }
     if (out->n_cells > 64)
         pool_refuse(&s->pool, "more than 64 kinds of keys by their patterns");
+    out->listed = a->listed || b->listed;
+    out->open = a->open || b->open;
     out->cells = cells;
     out->named = named;
     out->n_named = n;

@@ -132,7 +132,7 @@ static bool add_schema(struct writing *w, const cJSON *schema, const cJSON *whol
     size_t length;
     yalm_error tried;
     cJSON *any = NULL;
-    if (w->lenient && asked && schema_to_grammar(asked, &text, &length, &tried) != YALM_OK)
+    if (w->lenient && asked && schema_to_listed_grammar(asked, &text, &length, &tried) != YALM_OK)
         asked = any = schema == whole ? cJSON_Parse("{\"type\": \"object\"}") : cJSON_CreateTrue();
     free(text);
     const bool good = schema_writer_add(w->schemas, asked, rule, w->error) == YALM_OK;
@@ -314,7 +314,7 @@ yalm_status call_grammar_write(const struct call_form *form, const cJSON *tools,
     struct writing w = {.form = form, .tools = tools, .lenient = !wish->required, .error = error};
     struct buffer root = {0};
     yalm_status status = YALM_OK;
-    w.schemas = schema_writer_open(error);
+    w.schemas = schema_writer_open(true, error);
     if (w.schemas == NULL)
         return error->status;
     if (!add_tools(&w, wish->chosen))

@@ -27,7 +27,7 @@ static bool set_schema(struct request *request, const cJSON *schema)
     char *text;
     size_t length;
     yalm_error error;
-    if (schema_to_grammar(schema, &text, &length, &error) == YALM_OK)
+    if (schema_to_listed_grammar(schema, &text, &length, &error) == YALM_OK)
         return generation_set_grammar(request, text, length);
     return request_fail_by(request, &error);
 }

@@ -347,7 +347,7 @@ void handle_ollama_show(struct request *request)
     json_close(&out, "}");
     json_open(&out, "capabilities", '[');
     json_text(&out, NULL, "completion");
-    if (facts->chat_template && speech_forms(facts->chat_template))
+    if (request->server->calls.form.known)
         json_text(&out, NULL, "tools");
     if (facts->chat_template && strstr(facts->chat_template, "think"))
         json_text(&out, NULL, "thinking");

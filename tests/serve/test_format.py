@@ -90,7 +90,7 @@ def test_a_form_among_others(server):
     [
         ({"grammar": "root ::= x"}, "grammar, line 1: rule 'x'"),
         ({"grammar": 5}, "'grammar': expected a string"),
-        ({"json_schema": {"not": {}}}, "schema: the keyword 'not'"),
+        ({"json_schema": {"not": {}}}, "schema: no document fits it"),
         ({"response_format": {"type": "json_schema"}}, "'response_format': expected"),
         ({"grammar": 'root ::= "x"', "json_schema": {}}, "exclude each other"),
     ],
