@@ -15,8 +15,8 @@ enum { SCHEMA_MAX_RULES = 20000 };
 // A grammar whose `root` is one document of the schema; NULL schema: any object. *text (*length bytes and a NUL) is the
 // caller's to free(). YALM_USAGE says what it cannot do, and where: "/properties/x: …".
 yalm_status schema_to_grammar(const cJSON *schema, char **text, size_t *length, yalm_error *error);
-// The same for a model to write by: where properties are listed, and nothing is said of other keys, none else come. The standard
-// lets them, and a small model would go on with them for ever.
+// The same for a model to write by: where properties are listed, and nothing is said of other keys, no others come. The
+// standard lets them, and a small model would go on with them for ever.
 yalm_status schema_to_listed_grammar(const cJSON *schema, char **text, size_t *length, yalm_error *error);
 
 // Writing more into such a grammar: see calls in the server.

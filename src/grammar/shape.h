@@ -36,7 +36,7 @@ struct shape {
         } * cells; // (n_cells)
         int n_cells;
         bool listed, open; // properties are listed; the schema speaks of other keys
-    } * parts; // (n)
+    } * parts;             // (n)
     int n, room;
 };
 
@@ -72,7 +72,7 @@ struct want_memo *want_memo(struct shapes *s, int want);
 struct shape shape_of(struct shapes *s, int want);
 
 int false_want(struct shapes *s); // what nothing fulfils
-// The conditions that stand in the schema itself, and their opposite: shape_keywords.c.
+// The conditions that stand in the schema itself, and their opposite: shape_keywords.c, shape_opposite.c.
 struct shape shape_of_keywords(struct shapes *s, int schema);
 struct shape shape_of_opposite(struct shapes *s, int schema);
 // A want of a schema that stands in another at `key`.

@@ -1,15 +1,13 @@
-// See shape.h: the keywords about a document itself, and their opposites.
+// See shape.h: the keywords about a document itself.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "grammar/numbers.h"
 #include "grammar/pattern.h"
-#include "grammar/shape.h"
+#include "grammar/shape_keywords.h"
 
-enum { ALL = (1 << N_TYPES) - 1 };
-
-static _Noreturn void refuse(struct shapes *s, int schema, const char *key, const char *what)
+_Noreturn void keyword_refuse(struct shapes *s, int schema, const char *key, const char *what)
 {
     s->at = schema;
     pool_refuse(&s->pool, "'%s': %s", key, what);
@@ -27,7 +25,7 @@ static unsigned type_bit(struct shapes *s, int schema, const cJSON *type, bool *
                  {"string", 1 << STRING_TYPE}, {"array", 1 << ARRAY_TYPE},
                  {"object", 1 << OBJECT_TYPE}};
     if (!cJSON_IsString(type))
-        refuse(s, schema, "type", "expected a name, or a list of names");
+        keyword_refuse(s, schema, "type", "expected a name, or a list of names");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i].name, type->valuestring) == 0) {
             *integer |= i == 3;
@@ -37,28 +35,23 @@ static unsigned type_bit(struct shapes *s, int schema, const cJSON *type, bool *
     pool_refuse(&s->pool, "'type': found '%.40s'", type->valuestring);
 }
 
-static unsigned read_types(struct shapes *s, int schema, bool *integer)
+unsigned keyword_types(struct shapes *s, int schema, bool *integer)
 {
     const cJSON *type = shape_member(s->infos[schema].schema, "type"), *each;
     unsigned types = 0;
     *integer = false;
     if (type == NULL)
-        return ALL;
+        return ALL_TYPES;
     if (cJSON_IsArray(type)) {
         cJSON_ArrayForEach(each, type) types |= type_bit(s, schema, each, integer);
     } else
         types = type_bit(s, schema, type, integer);
     *integer &= !(types >> N_TYPES);
-    return types & ALL;
-}
-
-static bool exact(double value)
-{
-    return fabs(value) < 9007199254740992.0;
+    return types & ALL_TYPES;
 }
 
 // The one value as a shape. A list or an object becomes conditions on its parts.
-static struct part value_part(struct shapes *s, int schema, const cJSON *value)
+struct part keyword_value(struct shapes *s, int schema, const cJSON *value)
 {
     static const enum shape_type types[] = {STRING_TYPE, ARRAY_TYPE, OBJECT_TYPE};
     const enum shape_type type = cJSON_IsNull(value)     ? NULL_TYPE
@@ -72,8 +65,8 @@ static struct part value_part(struct shapes *s, int schema, const cJSON *value)
     const int n = cJSON_GetArraySize(value);
     int *first = pool_take(&s->pool, ((size_t)n + 1) * sizeof *first), i = 0;
     struct property *named = pool_take(&s->pool, ((size_t)n + 1) * sizeof *named);
-    if (type == NUMBER_TYPE && !exact(value->valuedouble))
-        refuse(s, schema, "enum", "a number beyond 2^53 is not held exactly");
+    if (type == NUMBER_TYPE && !keyword_exact(value->valuedouble))
+        keyword_refuse(s, schema, "enum", "a number beyond 2^53 is not held exactly");
     if (type == NUMBER_TYPE)
         part.low = part.high = value->valuedouble;
     if (type == STRING_TYPE)
@@ -97,7 +90,7 @@ static struct part value_part(struct shapes *s, int schema, const cJSON *value)
     return part;
 }
 
-static struct dfa *strings_of(struct shapes *s, const cJSON *values)
+struct dfa *keyword_strings(struct shapes *s, const cJSON *values)
 {
     const char **words = pool_take(&s->pool, ((size_t)cJSON_GetArraySize(values) + 1) * sizeof *words);
     const cJSON *each;
@@ -115,8 +108,8 @@ static struct shape meet_values(struct shapes *s, int schema, const struct shape
     struct shape listed = {0};
     const cJSON *each;
     if (!cJSON_IsArray(values) || values->child == NULL)
-        refuse(s, schema, "enum", "expected a list of values");
-    const struct dfa *strings = strings_of(s, values);
+        keyword_refuse(s, schema, "enum", "expected a list of values");
+    const struct dfa *strings = keyword_strings(s, values);
     if (strings) {
         struct part part = shape_any(s, 1U << STRING_TYPE).parts[0];
         part.text = strings;
@@ -125,22 +118,22 @@ static struct shape meet_values(struct shapes *s, int schema, const struct shape
     cJSON_ArrayForEach(each, values)
     {
         if (!cJSON_IsString(each))
-            shape_add(s, &listed, value_part(s, schema, each));
+            shape_add(s, &listed, keyword_value(s, schema, each));
     }
     return shape_meet(s, shape, &listed);
 }
 
 // ---------------------------------------------------------------- each type's keywords
 
-static void read_size(struct shapes *s, int schema, const char *key, int *value)
+void keyword_size(struct shapes *s, int schema, const char *key, int *value)
 {
     const cJSON *number = shape_member(s->infos[schema].schema, key);
     if (number == NULL)
         return;
     if (!cJSON_IsNumber(number) || !(number->valuedouble >= 0 && number->valuedouble == floor(number->valuedouble)))
-        refuse(s, schema, key, "expected an integer from 0 to 100000");
+        keyword_refuse(s, schema, key, "expected an integer from 0 to 100000");
     if (number->valuedouble > 100000 && strncmp(key, "max", 3) != 0)
-        refuse(s, schema, key, "expected an integer from 0 to 100000");
+        keyword_refuse(s, schema, key, "expected an integer from 0 to 100000");
     *value = number->valuedouble > 100000 ? 100000 : (int)number->valuedouble;
 }
 
@@ -150,14 +143,14 @@ static bool read_number(struct shapes *s, int schema, const char *key, double *v
     if (number == NULL || cJSON_IsBool(number))
         return false;
     if (!cJSON_IsNumber(number))
-        refuse(s, schema, key, "expected a number");
+        keyword_refuse(s, schema, key, "expected a number");
     *value = number->valuedouble;
-    if (!exact(*value)) // what was written may lie beside it: the neighbour within
+    if (!keyword_exact(*value)) // what was written may lie beside it: the neighbour within
         *value = nextafter(*value, strstr(key, "ax") ? -INFINITY : INFINITY);
     return true;
 }
 
-static void read_numbers(struct shapes *s, int schema, struct part *part)
+void keyword_numbers(struct shapes *s, int schema, struct part *part)
 {
     const cJSON *json = s->infos[schema].schema;
     double value;
@@ -175,7 +168,7 @@ static void read_numbers(struct shapes *s, int schema, struct part *part)
     }
     if (shape_member(json, "multipleOf")) {
         if (!cJSON_IsNumber(shape_member(json, "multipleOf")))
-            refuse(s, schema, "multipleOf", "expected a number");
+            keyword_refuse(s, schema, "multipleOf", "expected a number");
         if (!part->integer || shape_member(json, "multipleOf")->valuedouble != 1)
             part->text = numbers_multiples(&s->pool, shape_member(json, "multipleOf")->valuedouble);
     }
@@ -188,16 +181,16 @@ static const struct dfa *read_pattern(struct shapes *s, int schema, const char *
     if (text == NULL || (strcmp(key, "format") == 0 && !cJSON_IsString(text)))
         return NULL;
     if (!cJSON_IsString(text))
-        refuse(s, schema, key, "expected a string");
+        keyword_refuse(s, schema, key, "expected a string");
     return *key == 'p' ? pattern_read(&s->pool, text->valuestring) : format_read(&s->pool, text->valuestring);
 }
 
-static void read_strings(struct shapes *s, int schema, struct part *part)
+void keyword_text(struct shapes *s, int schema, struct part *part)
 {
     const struct dfa *pattern = read_pattern(s, schema, "pattern"), *format = read_pattern(s, schema, "format");
     part->text = pattern && format ? dfa_meet(&s->pool, pattern, format) : pattern ? pattern : format;
-    read_size(s, schema, "minLength", &part->least);
-    read_size(s, schema, "maxLength", &part->most);
+    keyword_size(s, schema, "minLength", &part->least);
+    keyword_size(s, schema, "maxLength", &part->most);
 }
 
 static void read_arrays(struct shapes *s, int schema, struct part *part)
@@ -214,21 +207,21 @@ static void read_arrays(struct shapes *s, int schema, struct part *part)
     cJSON_ArrayForEach(each, first) wants[part->n_first++] = want_part(s, schema, each, "prefixItems", false);
     part->first = wants;
     part->rest = items ? want_part(s, schema, items, rest, false) : 0;
-    read_size(s, schema, "minItems", &part->least);
-    read_size(s, schema, "maxItems", &part->most);
+    keyword_size(s, schema, "minItems", &part->least);
+    keyword_size(s, schema, "maxItems", &part->most);
     if (cJSON_IsTrue(unique) && (part->most < 0 || part->most > 1))
         part->most = -2; // refused, unless there are no lists at all
 }
 
-static const cJSON *required_names(struct shapes *s, int schema)
+const cJSON *keyword_required(struct shapes *s, int schema)
 {
     const cJSON *names = shape_member(s->infos[schema].schema, "required"), *each;
     if (names && !cJSON_IsArray(names))
-        refuse(s, schema, "required", "expected a list of names");
+        keyword_refuse(s, schema, "required", "expected a list of names");
     cJSON_ArrayForEach(each, names)
     {
         if (!cJSON_IsString(each))
-            refuse(s, schema, "required", "expected a list of names");
+            keyword_refuse(s, schema, "required", "expected a list of names");
     }
     return names;
 }
@@ -240,7 +233,7 @@ static void read_cells(struct shapes *s, int schema, struct part *part)
     const int other = others ? want_part(s, schema, others, "additionalProperties", false) : 0;
     const int n_patterns = cJSON_GetArraySize(shape_member(json, "patternProperties"));
     if (n_patterns > 6)
-        refuse(s, schema, "patternProperties", "expected at most 6");
+        keyword_refuse(s, schema, "patternProperties", "expected at most 6");
     struct cell *cells = pool_take(&s->pool, ((size_t)1 << n_patterns) * sizeof *cells);
     bool matched[64] = {false};
     int n = 1;
@@ -284,7 +277,7 @@ static void meet_names(struct shapes *s, int schema, struct part *part)
             keys = dfa_meet(&s->pool, shape.parts[i].text ? shape.parts[i].text : dfa_any(&s->pool),
                             dfa_lengths(&s->pool, shape.parts[i].least, shape.parts[i].most));
     if (n > 1)
-        refuse(s, schema, "propertyNames", "alternatives are not read here");
+        keyword_refuse(s, schema, "propertyNames", "alternatives are not read here");
     const struct cell cell = {keys, 0};
     struct cell *kept = pool_take(&s->pool, sizeof *kept);
     *kept = cell;
@@ -292,7 +285,7 @@ static void meet_names(struct shapes *s, int schema, struct part *part)
     all.n_cells = n;
     const struct shape a = {part, 1, 1}, b = {&all, 1, 1}, both = shape_meet(s, &a, &b);
     if (both.n == 0)
-        refuse(s, schema, "propertyNames", "a key that is required is forbidden");
+        keyword_refuse(s, schema, "propertyNames", "a key that is required is forbidden");
     met = both.parts[0];
     *part = met;
 }
@@ -300,9 +293,9 @@ static void meet_names(struct shapes *s, int schema, struct part *part)
 static void read_objects(struct shapes *s, int schema, struct part *part)
 {
     const cJSON *json = s->infos[schema].schema, *properties = shape_member(json, "properties"), *each;
-    const cJSON *required = required_names(s, schema);
+    const cJSON *required = keyword_required(s, schema);
     if (properties && !cJSON_IsObject(properties))
-        refuse(s, schema, "properties", "expected an object of schemas");
+        keyword_refuse(s, schema, "properties", "expected an object of schemas");
     struct property *named = pool_take(
         &s->pool, ((size_t)cJSON_GetArraySize(properties) + (size_t)cJSON_GetArraySize(required) + 1) * sizeof *named);
     read_cells(s, schema, part);
@@ -335,14 +328,14 @@ static void read_objects(struct shapes *s, int schema, struct part *part)
         pool_work(&s->pool, n / 8);
     }
     part->n_named = n;
-    read_size(s, schema, "minProperties", &part->least);
-    read_size(s, schema, "maxProperties", &part->most);
+    keyword_size(s, schema, "minProperties", &part->least);
+    keyword_size(s, schema, "maxProperties", &part->most);
     meet_names(s, schema, part);
 }
 
 // ---------------------------------------------------------------- the whole
 
-static void check_keywords(struct shapes *s, int schema)
+void keyword_check(struct shapes *s, int schema)
 {
     static const char *const unread[] = {
         "contains",      "minContains", "maxContains", "unevaluatedItems", "$dynamicRef", "unevaluatedProperties",
@@ -358,22 +351,22 @@ struct shape shape_of_keywords(struct shapes *s, int schema)
 {
     const cJSON *json = s->infos[schema].schema, *single = shape_member(json, "const");
     bool integer;
-    check_keywords(s, schema);
-    struct shape any = shape_any(s, read_types(s, schema, &integer)), shape = {0};
+    keyword_check(s, schema);
+    struct shape any = shape_any(s, keyword_types(s, schema, &integer)), shape = {0};
     for (int i = 0; i < any.n; i++) {
         struct part *part = &any.parts[i];
         part->integer = integer;
         s->at = schema;
         if (part->type == NUMBER_TYPE)
-            read_numbers(s, schema, part);
+            keyword_numbers(s, schema, part);
         else if (part->type == STRING_TYPE)
-            read_strings(s, schema, part);
+            keyword_text(s, schema, part);
         else if (part->type == ARRAY_TYPE)
             read_arrays(s, schema, part);
         else if (part->type == OBJECT_TYPE)
             read_objects(s, schema, part);
         if (part->type == ARRAY_TYPE && part->most == -2)
-            refuse(s, schema, "uniqueItems", "it is read only where at most one item may come");
+            keyword_refuse(s, schema, "uniqueItems", "it is read only where at most one item may come");
         const struct shape one = {part, 1, 1}, met = shape_meet(s, &one, &one); // drops what cannot be
         if (met.n > 0)
             shape_add(s, &shape, met.parts[0]);
@@ -385,155 +378,5 @@ struct shape shape_of_keywords(struct shapes *s, int schema)
     }
     if (shape_member(json, "enum"))
         shape = meet_values(s, schema, &shape, shape_member(json, "enum"));
-    return shape;
-}
-
-// All values but the listed ones.
-static struct shape all_but(struct shapes *s, int schema, const cJSON *values)
-{
-    unsigned types = ALL;
-    const cJSON *each;
-    const struct dfa *numbers = NULL;
-    cJSON_ArrayForEach(each, values)
-    {
-        const enum shape_type type = value_part(s, schema, each).type;
-        if (type == ARRAY_TYPE || type == OBJECT_TYPE)
-            refuse(s, schema, "enum", "the opposite of lists and objects is not read here");
-        if (type < NUMBER_TYPE)
-            types &= ~(1U << type);
-        if (type == NUMBER_TYPE) {
-            const struct dfa *other = numbers_compare(&s->pool, each->valuedouble, BELOW | ABOVE);
-            numbers = numbers ? dfa_meet(&s->pool, numbers, other) : other;
-        }
-    }
-    struct shape shape = shape_any(s, types);
-    const struct dfa *strings = strings_of(s, values);
-    for (int i = 0; i < shape.n; i++) {
-        if (shape.parts[i].type == NUMBER_TYPE)
-            shape.parts[i].text = numbers;
-        if (shape.parts[i].type == STRING_TYPE && strings)
-            shape.parts[i].text = dfa_minus(&s->pool, dfa_any(&s->pool), strings);
-    }
-    return shape;
-}
-
-static void add_values(struct shapes *s, struct shape *to, const struct shape from)
-{
-    for (int i = 0; i < from.n; i++)
-        shape_add(s, to, from.parts[i]);
-}
-
-static void oppose_strings(struct shapes *s, int schema, struct shape *shape)
-{
-    struct part read = shape_any(s, 1U << STRING_TYPE).parts[0], part = read;
-    read_strings(s, schema, &read);
-    if (read.text) {
-        part.text = dfa_minus(&s->pool, dfa_any(&s->pool), read.text);
-        if (part.text->n > 0)
-            shape_add(s, shape, part);
-        part.text = NULL;
-    }
-    if (read.least > 0) {
-        part.most = read.least - 1;
-        shape_add(s, shape, part);
-        part.most = -1;
-    }
-    if (read.most >= 0) {
-        part.least = read.most + 1;
-        shape_add(s, shape, part);
-    }
-}
-
-static void oppose_numbers(struct shapes *s, int schema, struct shape *shape)
-{
-    struct part read = shape_any(s, 1U << NUMBER_TYPE).parts[0];
-    const struct part number = read;
-    read_numbers(s, schema, &read);
-    if (read.text || !exact(isfinite(read.low) ? read.low : 0) || !exact(isfinite(read.high) ? read.high : 0))
-        refuse(s, schema, "multipleOf", "the opposite of it, or of such bounds, is not read here");
-    struct part part = number;
-    part.high = read.low;
-    part.high_open = !read.low_open;
-    if (isfinite(read.low))
-        shape_add(s, shape, part);
-    part = number;
-    part.low = read.high;
-    part.low_open = !read.high_open;
-    if (isfinite(read.high))
-        shape_add(s, shape, part);
-}
-
-static void oppose_sizes(struct shapes *s, int schema, struct shape *shape, enum shape_type type, const char *low,
-                         const char *high)
-{
-    int least = 0, most = -1;
-    read_size(s, schema, low, &least);
-    read_size(s, schema, high, &most);
-    struct part part = shape_any(s, 1U << type).parts[0];
-    part.most = least - 1;
-    if (least > 0)
-        shape_add(s, shape, part);
-    part.most = -1;
-    part.least = most + 1;
-    if (most >= 0)
-        shape_add(s, shape, part);
-}
-
-// Objects without a name that is required, or with a value that is not as it must be.
-static void oppose_objects(struct shapes *s, int schema, struct shape *shape)
-{
-    const cJSON *json = s->infos[schema].schema, *each;
-    struct property *named;
-    struct part part = shape_any(s, 1U << OBJECT_TYPE).parts[0];
-    part.n_named = 1;
-    cJSON_ArrayForEach(each, required_names(s, schema))
-    {
-        part.named = named = pool_take(&s->pool, sizeof *named);
-        *named = (struct property){each->valuestring, false_want(s), false};
-        shape_add(s, shape, part);
-    }
-    cJSON_ArrayForEach(each, shape_member(json, "properties"))
-    {
-        const int want = want_part(s, schema, each, each->string, true);
-        if (want_is_impossible(s, want))
-            continue;
-        part.named = named = pool_take(&s->pool, sizeof *named);
-        *named = (struct property){each->string, want, true};
-        shape_add(s, shape, part);
-    }
-}
-
-struct shape shape_of_opposite(struct shapes *s, int schema)
-{
-    const cJSON *json = s->infos[schema].schema, *single = shape_member(json, "const");
-    bool integer;
-    check_keywords(s, schema);
-    for (const char *const *key = (const char *const[]){"items", "prefixItems", "additionalItems", "patternProperties",
-                                                        "propertyNames", "uniqueItems", NULL};
-         *key; key++)
-        if (shape_member(json, *key))
-            refuse(s, schema, *key, "its opposite is not read here");
-    const cJSON *others = shape_member(json, "additionalProperties");
-    if (others && !cJSON_IsTrue(others) && !(cJSON_IsObject(others) && others->child == NULL))
-        refuse(s, schema, "additionalProperties", "its opposite is not read here");
-    const unsigned types = read_types(s, schema, &integer);
-    struct shape shape = shape_any(s, ALL & ~types);
-    if (integer) {
-        struct part part = shape_any(s, 1U << NUMBER_TYPE).parts[0];
-        part.text = pattern_read(&s->pool, "^-?(0|[1-9][0-9]*)\\.[0-9]*[1-9][0-9]*$");
-        shape_add(s, &shape, part);
-    }
-    if (single) {
-        cJSON *list = cJSON_CreateArray();
-        cJSON_AddItemReferenceToArray(list, (cJSON *)single);
-        add_values(s, &shape, all_but(s, schema, shape_made(s, list)));
-    }
-    if (shape_member(json, "enum"))
-        add_values(s, &shape, all_but(s, schema, shape_member(json, "enum")));
-    oppose_strings(s, schema, &shape);
-    oppose_numbers(s, schema, &shape);
-    oppose_sizes(s, schema, &shape, ARRAY_TYPE, "minItems", "maxItems");
-    oppose_sizes(s, schema, &shape, OBJECT_TYPE, "minProperties", "maxProperties");
-    oppose_objects(s, schema, &shape);
     return shape;
 }
