@@ -60,6 +60,7 @@ static bool meet_objects(struct shapes *s, const struct part *a, const struct pa
     int n = 0;
     for (int side = 0; side < 2; side++) {
         const struct part *from = side ? b : a, *other = side ? a : b;
+        pool_work(&s->pool, (long)from->n_named * (other->n_named + 1) / 8);
         for (int i = 0; i < from->n_named; i++) {
             if (side && has_name(a, from->named[i].key))
                 continue;
@@ -74,7 +75,6 @@ static bool meet_objects(struct shapes *s, const struct part *a, const struct pa
             }
             named[n++] = p;
         }
-        pool_work(&s->pool, (long)from->n_named * (other->n_named + 1) / 8);
     }
     struct cell *cells = pool_take(&s->pool, ((size_t)a->n_cells * (size_t)b->n_cells + 1) * sizeof *cells);
     out->n_cells = 0;
