@@ -88,6 +88,9 @@ struct object {
     const struct part *part;
     int rule, most_counted; // properties are counted up to this
     bool free;              // keys may come that have no name
+    struct left {
+        int possible, required;
+    } * left; // (n_named + 1) properties from the i-th on that may come, and that must
 };
 
 static void write_key(struct schema_writer *w, const char *key)
@@ -133,6 +136,14 @@ static void write_free(struct object *o)
         fprintf(w->out, "r%d-f ::= %s\n", o->rule, body);
 }
 
+// Whether the object can end from the i-th name on, behind `count` pairs, with as many pairs as it must have.
+static bool can_end(const struct object *o, int i, int count)
+{
+    const struct part *part = o->part;
+    return (o->free || count + o->left[i].possible >= part->least) &&
+           (part->most < 0 || count + o->left[i].required <= part->most);
+}
+
 // What may come from the i-th name on, behind `count` pairs.
 static void write_state(struct object *o, int i, int count)
 {
@@ -144,12 +155,13 @@ static void write_state(struct object *o, int i, int count)
     fprintf(out, "r%d-a%d-%d ::= ", o->rule, i, count);
     if (i < part->n_named) {
         const struct property *p = &part->named[i];
-        const bool may = !full && !want_is_impossible(&o->w->s, p->want);
-        if (may)
+        const bool take = !full && !want_is_impossible(&o->w->s, p->want) && can_end(o, i + 1, next);
+        const bool skip = !p->required && can_end(o, i + 1, count);
+        if (take)
             fprintf(out, "%sr%d-p%d r%d-a%d-%d", comma, o->rule, i, o->rule, i + 1, next);
-        if (!p->required)
-            fprintf(out, "%sr%d-a%d-%d", may ? " | " : "", o->rule, i + 1, count);
-        else if (!may)
+        if (skip)
+            fprintf(out, "%sr%d-a%d-%d", take ? " | " : "", o->rule, i + 1, count);
+        if (!take && !skip)
             fputs("never", out);
     } else {
         if (count >= part->least)
@@ -164,11 +176,13 @@ static void write_state(struct object *o, int i, int count)
 
 static void write_object(struct schema_writer *w, const struct part *part, int rule)
 {
-    struct object o = {w, part, rule, 1, false};
-    int n_required = 0;
+    struct object o = {w, part, rule, 1, false, pool_take(&w->s.pool, ((size_t)part->n_named + 1) * sizeof *o.left)};
     char name[24];
-    for (int i = 0; i < part->n_named; i++)
-        n_required += part->named[i].required;
+    for (int i = part->n_named; i-- > 0;) {
+        o.left[i].possible = o.left[i + 1].possible + !want_is_impossible(&w->s, part->named[i].want);
+        o.left[i].required = o.left[i + 1].required + part->named[i].required;
+    }
+    const int n_required = o.left[0].required;
     struct part counted = *part;
     if (counted.least <= n_required)
         counted.least = 0;

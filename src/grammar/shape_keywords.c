@@ -142,8 +142,8 @@ static bool read_number(struct shapes *s, int schema, const char *key, double *v
     const cJSON *number = shape_member(s->infos[schema].schema, key);
     if (number == NULL || cJSON_IsBool(number))
         return false;
-    if (!cJSON_IsNumber(number))
-        keyword_refuse(s, schema, key, "expected a number");
+    if (!cJSON_IsNumber(number) || !isfinite(number->valuedouble))
+        keyword_refuse(s, schema, key, "expected a number that a double holds");
     *value = number->valuedouble;
     if (!keyword_exact(*value)) // what was written may lie beside it: the neighbour within
         *value = nextafter(*value, strstr(key, "ax") ? -INFINITY : INFINITY);
@@ -153,7 +153,7 @@ static bool read_number(struct shapes *s, int schema, const char *key, double *v
 void keyword_numbers(struct shapes *s, int schema, struct part *part)
 {
     const cJSON *json = s->infos[schema].schema;
-    double value;
+    double value = 0;
     if (read_number(s, schema, "minimum", &part->low))
         part->low_open = cJSON_IsTrue(shape_member(json, "exclusiveMinimum")); // draft 4
     if (read_number(s, schema, "maximum", &part->high))
@@ -167,10 +167,9 @@ void keyword_numbers(struct shapes *s, int schema, struct part *part)
         part->high_open = true;
     }
     if (shape_member(json, "multipleOf")) {
-        if (!cJSON_IsNumber(shape_member(json, "multipleOf")))
-            keyword_refuse(s, schema, "multipleOf", "expected a number");
-        if (!part->integer || shape_member(json, "multipleOf")->valuedouble != 1)
-            part->text = numbers_multiples(&s->pool, shape_member(json, "multipleOf")->valuedouble);
+        read_number(s, schema, "multipleOf", &value);
+        if (!part->integer || value != 1)
+            part->text = numbers_multiples(&s->pool, value);
     }
 }
 

@@ -210,12 +210,28 @@ static bool read_tools(struct request *request)
     return good || request_fail(request, 400, "'tools': expected a list of {\"name\", \"description\", \"input_schema\"}");
 }
 
+// How much the model is to think, and the form of its answer: {"effort", "format": {"type": "json_schema", "schema"}}.
+static bool read_output(struct request *request)
+{
+    body_drop(request, (const char *const[]){"response_format", "json_schema", "reasoning_effort", NULL});
+    cJSON *output = body_take(request, "output_config");
+    const cJSON *effort = body_member(output, "effort"), *format = body_member(output, "format");
+    const cJSON *schema = is(body_member(format, "type"), "json_schema") ? body_member(format, "schema") : NULL;
+    const bool good =
+        (output == NULL || cJSON_IsObject(output)) && (effort == NULL || cJSON_IsString(effort)) && (format == NULL || schema);
+    if (good && effort)
+        cJSON_AddStringToObject(request->json, "reasoning_effort", effort->valuestring);
+    if (good && schema)
+        cJSON_AddItemToObject(request->json, "json_schema", cJSON_Duplicate(schema, true));
+    cJSON_Delete(output);
+    return good || request_fail(request, 400,
+                                "'output_config': expected {\"effort\": …, \"format\": {\"type\": \"json_schema\", "
+                                "\"schema\": …}}");
+}
+
 bool dialogue_read_anthropic(struct request *request, struct dialogue *dialogue)
 {
     *dialogue = (struct dialogue){0};
-    const cJSON *effort = body_member(body_member(request->json, "output_config"), "effort");
-    if (cJSON_IsString(effort))
-        cJSON_AddStringToObject(request->json, "reasoning_effort", effort->valuestring);
-    return read_messages(request) && read_choice(request) && read_tools(request) &&
+    return read_output(request) && read_messages(request) && read_choice(request) && read_tools(request) &&
            dialogue_read_openai(request, dialogue, false);
 }

@@ -85,6 +85,16 @@ cJSON *body_take(struct request *request, const char *key)
     return NULL;
 }
 
+void body_drop(struct request *request, const char *const *keys)
+{
+    for (; *keys; keys++) {
+        cJSON *member = body_take(request, *keys);
+        if (member)
+            request_warn(request, "%s", *keys);
+        cJSON_Delete(member);
+    }
+}
+
 void body_rename(struct request *request, const char *key, const char *name)
 {
     cJSON *member = cJSON_GetObjectItemCaseSensitive(request->json, name) ? NULL : body_take(request, key);

@@ -15,6 +15,8 @@ cJSON *body_parse_text(const char *text);
 const cJSON *body_member(const cJSON *object, const char *key);
 // The body's member, which is the caller's from then on; NULL where it is absent or null.
 cJSON *body_take(struct request *request, const char *key);
+// Drops members of an inner form, which the API's own ones become, and names them in the answer's warning. keys: up to NULL.
+void body_drop(struct request *request, const char *const *keys);
 // The body's member gets another name; one that has that name already stays.
 void body_rename(struct request *request, const char *key, const char *name);
 // Names the members that nobody has read, and that ask for something, in the answer's warning.

@@ -43,8 +43,7 @@ static bool read_chat(struct request *request, struct chat *chat)
         !dialogue_read_openai(request, &chat->dialogue, false))
         return false;
     chat->head.object = chat->head.stream ? "chat.completion.chunk" : "chat.completion";
-    return dialogue_prompt(request, &chat->dialogue) && dialogue_force_call(request, &chat->dialogue) &&
-           generation_read_format(request) && dialogue_hold_calls(request, &chat->dialogue) && generation_fit(request);
+    return dialogue_prompt(request, &chat->dialogue) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- the answer

@@ -82,12 +82,23 @@ static bool read_message(struct request *request, const cJSON *message, int i, c
     return true;
 }
 
+// A name that no form of calls takes for its own marks.
+static bool is_name(const cJSON *name)
+{
+    const char *text = cJSON_IsString(name) ? name->valuestring : "";
+    const size_t length = strcspn(text, " \t\r\n\"'\\`<>{}[]()=,|");
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == 127)
+            return false;
+    return length > 0 && length <= 256 && text[length] == 0;
+}
+
 static bool check_tool(const cJSON *tool)
 {
     const cJSON *function = body_member(tool, "function"), *parameters = body_member(function, "parameters");
-    const cJSON *name = body_member(function, "name");
-    return cJSON_IsString(name) && name->valuestring[0] && strlen(name->valuestring) <= 256 &&
-           (parameters == NULL || cJSON_IsObject(parameters));
+    const cJSON *type = body_member(parameters, "type");
+    return is_name(body_member(function, "name")) && (parameters == NULL || cJSON_IsObject(parameters)) &&
+           (!cJSON_IsString(type) || strcmp(type->valuestring, "object") == 0);
 }
 
 static bool find_tool(const struct dialogue *dialogue, const char *name)
@@ -156,7 +167,8 @@ static bool read_tools(struct request *request, struct dialogue *dialogue, bool 
     }
     if (!good)
         return request_fail(request, 400,
-                            "'tools': expected a list of at most %d {\"type\": \"function\", \"function\": {\"name\", …}}",
+                            "'tools': expected a list of at most %d {\"type\": \"function\", \"function\": {\"name\", "
+                            "\"parameters\"}}, whose name has no blank, quote or bracket and whose parameters are an object",
                             MAX_TOOLS);
     cJSON *copy = tools ? cJSON_Duplicate(tools, true) : cJSON_CreateArray();
     return settle_tools(request, dialogue, copy, to_show);
@@ -232,6 +244,9 @@ static bool read_thinking(struct request *request, struct dialogue *dialogue)
         return false;
     if (think && !cJSON_IsString(think) && !cJSON_IsBool(think))
         return request_fail(request, 400, "'think': expected true, false, or an effort");
+    const cJSON *thinking = body_member(request->json, "thinking");
+    if (thinking && !cJSON_IsObject(thinking))
+        return request_fail(request, 400, "'thinking': expected {\"type\": \"enabled\"} or \"disabled\"");
     const int wants = wants_thinking(request, think);
     if (effort == NULL && wants < 0)
         return true;
@@ -395,5 +410,5 @@ bool dialogue_prompt(struct request *request, struct dialogue *dialogue)
                                                                 : speech_answer_mark(dialogue->forms, options->reasoning_end);
     const bool added = generation_add_text(request, text, length, YALM_TOKENIZE_SPECIAL);
     free(text);
-    return added;
+    return added && dialogue_hold_calls(request, dialogue);
 }

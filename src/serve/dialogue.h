@@ -22,12 +22,9 @@ bool dialogue_read_openai(struct request *request, struct dialogue *dialogue, bo
 bool dialogue_read_anthropic(struct request *request, struct dialogue *dialogue);
 void dialogue_free(struct dialogue *dialogue);
 
-// Behind dialogue_prompt(). Where the request wants a call: sets the grammar that lets nothing else come.
-bool dialogue_force_call(struct request *request, const struct dialogue *dialogue); // hold_calls.c
-// Else calls that the model begins are held to the tools.
-bool dialogue_hold_calls(struct request *request, const struct dialogue *dialogue); // likewise
-
 // Renders the template; *text is the caller's to free().
 bool dialogue_render(struct request *request, struct dialogue *dialogue, char **text, size_t *length);
-// And makes it the prompt of request->how.
+// And makes it the prompt of request->how, which gets the form that the answer must have: where the request wants a call, of
+// that alone; else what the request asks for, and calls that the model begins are held to the tools' schemas.
 bool dialogue_prompt(struct request *request, struct dialogue *dialogue);
+bool dialogue_hold_calls(struct request *request, const struct dialogue *dialogue); // for dialogue_prompt(): hold_calls.c

@@ -52,6 +52,8 @@ bool fim_is_known(const yalm_model *model)
 static bool add_files(struct request *request, struct buffer *text, const char *mark, const cJSON *extra)
 {
     const cJSON *file;
+    if (extra && !cJSON_IsArray(extra))
+        return request_fail(request, 400, "'input_extra': expected a list of {\"filename\", \"text\"}");
     cJSON_ArrayForEach(file, extra)
     {
         const cJSON *name = body_member(file, "filename"), *words = body_member(file, "text");

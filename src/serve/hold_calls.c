@@ -9,11 +9,9 @@ static bool read_wish(struct request *request, const struct dialogue *dialogue, 
     return body_bool(request, request->json, "parallel_tool_calls", &wish->several);
 }
 
-bool dialogue_force_call(struct request *request, const struct dialogue *dialogue)
+static bool force_call(struct request *request, const struct dialogue *dialogue)
 {
     struct call_wish wish;
-    if (dialogue->choice != TOOLS_REQUIRED)
-        return true;
     if (!read_wish(request, dialogue, &wish))
         return false;
     wish.several &= dialogue->chosen == NULL;
@@ -29,7 +27,7 @@ bool dialogue_force_call(struct request *request, const struct dialogue *dialogu
     return generation_set_grammar(request, text, length);
 }
 
-bool dialogue_hold_calls(struct request *request, const struct dialogue *dialogue)
+static bool hold_begun_calls(struct request *request, const struct dialogue *dialogue)
 {
     struct calls *calls = &request->server->calls;
     struct generation *how = request->how;
@@ -45,4 +43,10 @@ bool dialogue_hold_calls(struct request *request, const struct dialogue *dialogu
     how->held = (struct held_calls){calls_grammar(how->kept), request->server->tree, calls->marks, calls->n_marks};
     how->options.held = &how->held;
     return true;
+}
+
+bool dialogue_hold_calls(struct request *request, const struct dialogue *dialogue)
+{
+    return (dialogue->choice != TOOLS_REQUIRED || force_call(request, dialogue)) && generation_read_format(request) &&
+           hold_begun_calls(request, dialogue);
 }

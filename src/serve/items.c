@@ -49,7 +49,7 @@ static cJSON *add_message(cJSON *messages, const char *role, const cJSON *conten
 // The assistant's message that is being put together: thoughts, a text and calls that follow each other make one.
 static cJSON *open_turn(cJSON *messages, const char *unless)
 {
-    cJSON *last = cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1);
+    cJSON *last = messages->child ? messages->child->prev : NULL; // the first one's is the last
     if (last && is(body_member(last, "role"), "assistant") && !(unless && cJSON_HasObjectItem(last, unless)))
         return last;
     return add_message(messages, "assistant", NULL);
@@ -76,7 +76,7 @@ static bool add_item(struct request *request, const cJSON *item, int number, cJS
     const cJSON *type = body_member(item, "type"), *role = body_member(item, "role");
     if (cJSON_IsString(role) && (type == NULL || is(type, "message"))) {
         const cJSON *content = body_member(item, "content");
-        const bool answers = is(role, "assistant") && cJSON_GetArraySize(messages) > 0;
+        const bool answers = is(role, "assistant") && messages->child;
         cJSON *turn = answers ? open_turn(messages, "tool_calls") : NULL;
         if (turn && text_of(body_member(turn, "content"))[0] == 0)
             cJSON_ReplaceItemInObjectCaseSensitive(turn, "content", content_of(content));
@@ -89,11 +89,13 @@ static bool add_item(struct request *request, const cJSON *item, int number, cJS
         cJSON_AddStringToObject(message, "tool_call_id", text_of(body_member(item, "call_id")));
     } else if (is(type, "reasoning")) {
         cJSON *thoughts = content_of(body_member(item, "content"));
-        if (thoughts->valuestring[0])
+        if (thoughts && thoughts->valuestring[0])
             cJSON_AddItemToObject(add_message(messages, "assistant", NULL), "reasoning_content", thoughts);
         else
             cJSON_Delete(thoughts);
-    } else if (cJSON_IsString(type) && !is(type, "item_reference"))
+    } else if (is(type, "item_reference"))
+        return request_fail(request, 400, "'input', number %d: items have no names here: send the item itself", number);
+    else if (cJSON_IsString(type))
         request_warn(request, "input: %.40s", type->valuestring);
     else
         return request_fail(request, 400, "'input', number %d: expected a message, a call of a function, or its output",
@@ -142,6 +144,9 @@ void items_to_tools(struct request *request, const cJSON *given)
         cJSON_AddStringToObject(copy, "type", "function");
         cJSON_AddItemToObject(copy, "function", function);
         if (is(type, "custom")) {
+            const cJSON *format = body_member(function, "format");
+            if (format && !is(body_member(format, "type"), "text"))
+                request_warn(request, "tools: the format of %.40s", text_of(body_member(function, "name")));
             cJSON_DeleteItemFromObjectCaseSensitive(function, "format");
             add_input_schema(function);
         }

@@ -34,8 +34,7 @@ static bool read_messages(struct request *request, struct messages *messages)
     if (request->how->options.max_tokens < 1)
         return request_fail(request, 400, "'max_tokens': expected an integer of 1 or more");
     request->how->n_choices = 1;
-    return dialogue_prompt(request, &messages->dialogue) && dialogue_force_call(request, &messages->dialogue) &&
-           generation_read_format(request) && dialogue_hold_calls(request, &messages->dialogue) && generation_fit(request);
+    return dialogue_prompt(request, &messages->dialogue) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- parts of the answer

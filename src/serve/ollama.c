@@ -34,9 +34,10 @@ static bool read_options(struct request *request)
         return request_fail(request, 400, "'options': expected an object");
     }
     while (options && (option = cJSON_DetachItemFromArray(options, 0)) != NULL) {
-        char key[64];
-        snprintf(key, sizeof key, "%s", option->string);
-        if (cJSON_HasObjectItem(request->json, key) || !cJSON_AddItemToObject(request->json, key, option))
+        const bool twice = cJSON_GetObjectItemCaseSensitive(request->json, option->string) != NULL;
+        if (twice)
+            request_warn(request, "options.%.40s", option->string);
+        if (twice || !cJSON_AddItemToObject(request->json, option->string, option))
             cJSON_Delete(option);
     }
     cJSON_Delete(options);
@@ -56,7 +57,9 @@ static bool read_options(struct request *request)
 // "json", or a schema.
 static void read_format(struct request *request)
 {
+    static const char *const inner[] = {"response_format", "json_schema", NULL};
     cJSON *format = body_take(request, "format");
+    body_drop(request, inner);
     if (cJSON_IsObject(format)) {
         cJSON_AddItemToObject(request->json, "json_schema", format);
         return;
@@ -77,8 +80,11 @@ static bool read_messages(struct request *request)
     {
         number++;
         const cJSON *images = body_member(message, "images");
-        if (images && images->child)
+        if (images && !(cJSON_IsArray(images) && images->child == NULL))
             return request_fail(request, 400, "'messages', number %d: 'images': this model reads text alone", number);
+        const cJSON *thinking = body_member(message, "thinking");
+        if (thinking && !cJSON_IsString(thinking))
+            return request_fail(request, 400, "'messages', number %d: 'thinking': expected a string", number);
         cJSON *thoughts = cJSON_DetachItemFromObjectCaseSensitive(message, "thinking");
         if (thoughts && !cJSON_AddItemToObject(message, "reasoning_content", thoughts))
             cJSON_Delete(thoughts);
@@ -89,6 +95,7 @@ static bool read_messages(struct request *request)
 // A prompt as the only message, behind the system's.
 static void add_messages(struct request *request, const char *system, const char *prompt)
 {
+    body_drop(request, (const char *const[]){"messages", NULL});
     cJSON *messages = cJSON_AddArrayToObject(request->json, "messages");
     for (int i = 0; i < 2; i++) {
         const char *text = i == 0 ? system : prompt;
@@ -114,8 +121,7 @@ static bool read_prompt(struct request *request, struct ollama *ollama)
         return generation_read_format(request) && fim_prompt(request, prompt, suffix, "", NULL);
     if (!raw) {
         add_messages(request, system, prompt);
-        return dialogue_read_openai(request, &ollama->dialogue, false) && generation_read_format(request) &&
-               dialogue_prompt(request, &ollama->dialogue);
+        return dialogue_read_openai(request, &ollama->dialogue, false) && dialogue_prompt(request, &ollama->dialogue);
     }
     if (system)
         request_warn(request, "system");
@@ -134,7 +140,6 @@ static bool read_request(struct request *request, struct ollama *ollama)
     if (!ollama->chats)
         return read_prompt(request, ollama) && generation_fit(request);
     return read_messages(request) && dialogue_read_openai(request, &ollama->dialogue, false) &&
-           dialogue_force_call(request, &ollama->dialogue) && generation_read_format(request) &&
            dialogue_prompt(request, &ollama->dialogue) && generation_fit(request);
 }
 
@@ -255,7 +260,8 @@ static void progress(struct request *request, struct task *task)
 static bool wants_model_alone(struct request *request, bool chats)
 {
     const cJSON *asked = body_member(request->json, chats ? "messages" : "prompt");
-    if (asked && (asked->child || (cJSON_IsString(asked) && asked->valuestring[0])))
+    if ((asked && (asked->child || (cJSON_IsString(asked) && asked->valuestring[0]))) ||
+        (!chats && body_member(request->json, "suffix")))
         return false;
     if (asked && !cJSON_IsArray(asked) && !cJSON_IsString(asked))
         return false;

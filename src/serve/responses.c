@@ -39,7 +39,21 @@ static void free_responses(void *api)
 
 // ---------------------------------------------------------------- the request
 
-static bool read_format(struct request *request)
+static bool expect(struct request *request, const char *key, int kinds, const char *what)
+{
+    const cJSON *member = body_member(request->json, key);
+    return member == NULL || member->type & kinds || request_fail(request, 400, "'%s': expected %s", key, what);
+}
+
+static bool check_types(struct request *request)
+{
+    return expect(request, "tools", cJSON_Array, "a list") && expect(request, "text", cJSON_Object, "an object") &&
+           expect(request, "reasoning", cJSON_Object, "an object") && expect(request, "truncation", cJSON_String, "a string") &&
+           expect(request, "metadata", cJSON_Object, "an object") &&
+           expect(request, "background", cJSON_False, "false: an answer is made while its client waits");
+}
+
+static void read_format(struct request *request)
 {
     cJSON *text = body_take(request, "text"), *format = cJSON_DetachItemFromObjectCaseSensitive(text, "format");
     const cJSON *type = body_member(format, "type");
@@ -49,9 +63,8 @@ static bool read_format(struct request *request)
     cJSON *wanted = format ? cJSON_AddObjectToObject(request->json, "response_format") : NULL;
     if (wanted)
         cJSON_AddStringToObject(wanted, "type", cJSON_IsString(type) ? type->valuestring : "");
-    if (format)
-        cJSON_AddItemToObject(wanted, "json_schema", format);
-    return true;
+    if (format && !cJSON_AddItemToObject(wanted, "json_schema", format))
+        cJSON_Delete(format);
 }
 
 // {"type": "function", "name": …} is nested in conversations.
@@ -94,31 +107,32 @@ static bool read_items(struct request *request, struct responses *r)
 
 static bool read_request(struct request *request, struct responses *r)
 {
+    static const char *const inner[] = {"messages", "response_format", "json_schema", "reasoning_effort", "n", NULL};
     const char *instructions = NULL, *effort = NULL;
     r->store = true;
+    body_drop(request, inner);
     body_rename(request, "max_output_tokens", "max_tokens");
-    if (!generation_read(request, "stop") || !openai_begin(request, &r->head, "resp_") ||
+    if (!check_types(request) || !generation_read(request, "stop") || !openai_begin(request, &r->head, "resp_") ||
         !body_bool(request, request->json, "store", &r->store) ||
         !body_string(request, request->json, "instructions", &instructions) ||
         !body_string(request, body_member(request->json, "reasoning"), "effort", &effort) ||
         !body_refuse(request, request->json, "conversation", "conversations are not kept here; 'previous_response_id' is") ||
         !body_refuse(request, request->json, "prompt", "templates of prompts are not kept here") || !read_items(request, r))
         return false;
-    const cJSON *background = body_member(request->json, "background");
-    if (cJSON_IsTrue(background))
-        return request_fail(request, 400, "'background': an answer is made while its client waits");
     request->how->n_choices = 1;
     if (effort)
         cJSON_AddStringToObject(request->json, "reasoning_effort", effort);
+    if (body_member(body_member(request->json, "reasoning"), "summary"))
+        request_warn(request, "reasoning.summary");
     const cJSON *truncation = body_member(request->json, "truncation");
-    if (cJSON_IsString(truncation) && strcmp(truncation->valuestring, "disabled") != 0)
+    if (truncation && strcmp(truncation->valuestring, "disabled") != 0)
         request_warn(request, "truncation");
     read_choice(request);
     r->tools = body_take(request, "tools");
     items_to_tools(request, r->tools);
-    return read_format(request) && items_to_messages(request, r->items, instructions) &&
-           dialogue_read_openai(request, &r->dialogue, false) && dialogue_force_call(request, &r->dialogue) &&
-           generation_read_format(request) && dialogue_prompt(request, &r->dialogue) && generation_fit(request);
+    read_format(request);
+    return items_to_messages(request, r->items, instructions) && dialogue_read_openai(request, &r->dialogue, false) &&
+           dialogue_prompt(request, &r->dialogue) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- the answer
@@ -292,8 +306,6 @@ static void begin_item(struct responses *r, const struct piece *piece, struct bu
     r->part = piece->part == PART_ARGUMENTS ? PART_CALL : piece->part;
     if (piece->part == PART_CALL) {
         buffer_add(&r->name, piece->text.at, piece->text.length);
-        buffer_add(&r->name, "", 1);
-        r->name.length -= r->name.length > 0;
         r->custom = r->name.at && items_are_custom(r->tools, r->name.at);
     }
     begin_event(r, out, "response.output_item.added");
@@ -349,10 +361,9 @@ static void keep(struct request *request, struct responses *r)
         cJSON_AddItemToArray(r->items, cJSON_Duplicate(item, true));
     }
     buffer_free(&json);
-    if (response) {
-        store_add(request->server->store, response, r->items);
-        r->items = NULL;
-    }
+    if (response)
+        store_add(request->server->store, r->head.id, response, r->items);
+    cJSON_Delete(response);
 }
 
 static void progress(struct request *request, struct task *task)

@@ -1,18 +1,18 @@
-// See store.h. A response holds its whole conversation, so an older one may go.
+// See store.h. A response holds its whole conversation, so an older one may go. They are kept as texts, whose size is known.
 #include "serve/store.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_STORED = 64 };
-
 struct store {
     pthread_mutex_t lock;
     struct stored {
-        cJSON *response, *items;
-    } list[N_STORED]; // a ring
-    int next;
+        char *id, *response, *items; // owned
+        size_t bytes;
+    } list[STORE_MAX]; // (n) the oldest first
+    int n;
+    size_t bytes;
 };
 
 struct store *store_open(void)
@@ -23,48 +23,63 @@ struct store *store_open(void)
     return store;
 }
 
-static void clear(struct stored *stored)
+static void forget(struct stored *stored)
 {
-    cJSON_Delete(stored->response);
-    cJSON_Delete(stored->items);
-    *stored = (struct stored){0};
+    free(stored->id);
+    free(stored->response);
+    free(stored->items);
 }
 
 void store_close(struct store *store)
 {
     if (store == NULL)
         return;
-    for (int i = 0; i < N_STORED; i++)
-        clear(&store->list[i]);
+    for (int i = 0; i < store->n; i++)
+        forget(&store->list[i]);
     pthread_mutex_destroy(&store->lock);
     free(store);
 }
 
-void store_add(struct store *store, cJSON *response, cJSON *items)
+// Under the lock.
+static void take_out(struct store *store, int i)
 {
+    store->bytes -= store->list[i].bytes;
+    forget(&store->list[i]);
+    store->n--;
+    memmove(&store->list[i], &store->list[i + 1], (size_t)(store->n - i) * sizeof *store->list);
+}
+
+void store_add(struct store *store, const char *id, const cJSON *response, const cJSON *items)
+{
+    struct stored new = {strdup(id), cJSON_PrintUnformatted(response), cJSON_PrintUnformatted(items), 0};
+    if (new.id &&new.response &&new.items)
+        new.bytes = strlen(new.response) + strlen(new.items);
+    if (new.bytes == 0 || new.bytes > STORE_MAX_BYTES) {
+        forget(&new);
+        return;
+    }
     pthread_mutex_lock(&store->lock);
-    clear(&store->list[store->next]);
-    store->list[store->next] = (struct stored){response, items};
-    store->next = (store->next + 1) % N_STORED;
+    while (store->n == STORE_MAX || store->bytes > STORE_MAX_BYTES - new.bytes)
+        take_out(store, 0);
+    store->list[store->n++] = new;
+    store->bytes += new.bytes;
     pthread_mutex_unlock(&store->lock);
 }
 
-// Under the lock.
-static struct stored *find(struct store *store, const char *id)
+// Under the lock; -1: there is none.
+static int find(const struct store *store, const char *id)
 {
-    for (int i = 0; i < N_STORED; i++) {
-        const char *known = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(store->list[i].response, "id"));
-        if (known && strcmp(known, id) == 0)
-            return &store->list[i];
-    }
-    return NULL;
+    int i = store->n - 1;
+    while (i >= 0 && strcmp(store->list[i].id, id) != 0)
+        i--;
+    return i;
 }
 
 static cJSON *copy(struct store *store, const char *id, bool items)
 {
     pthread_mutex_lock(&store->lock);
-    const struct stored *stored = find(store, id);
-    cJSON *found = stored ? cJSON_Duplicate(items ? stored->items : stored->response, true) : NULL;
+    const int i = find(store, id);
+    cJSON *found = i < 0 ? NULL : cJSON_Parse(items ? store->list[i].items : store->list[i].response);
     pthread_mutex_unlock(&store->lock);
     return found;
 }
@@ -82,9 +97,9 @@ cJSON *store_items(struct store *store, const char *id)
 bool store_remove(struct store *store, const char *id)
 {
     pthread_mutex_lock(&store->lock);
-    struct stored *stored = find(store, id);
-    if (stored)
-        clear(stored);
+    const int i = find(store, id);
+    if (i >= 0)
+        take_out(store, i);
     pthread_mutex_unlock(&store->lock);
-    return stored != NULL;
+    return i >= 0;
 }

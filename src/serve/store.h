@@ -3,14 +3,15 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
+enum { STORE_MAX = 64, STORE_MAX_BYTES = 64 << 20 }; // together; the oldest go
+
 struct store;
 
 struct store *store_open(void); // NULL where memory runs out
 void store_close(struct store *store);
-// Takes the response, whose "id" names it, and the items that it answers; both belong to the store from then on.
-void store_add(struct store *store, cJSON *response, cJSON *items);
+// Keeps the response, and the items of its conversation, its own among them. One that is too large alone is not kept.
+void store_add(struct store *store, const char *id, const cJSON *response, const cJSON *items);
 // Copies, which are the caller's. NULL where there is none of that id.
 cJSON *store_response(struct store *store, const char *id);
-// All items of the conversation, its answers among them.
 cJSON *store_items(struct store *store, const char *id);
 bool store_remove(struct store *store, const char *id);

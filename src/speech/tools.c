@@ -39,9 +39,15 @@ const cJSON *tools_member(const cJSON *tools, const struct buffer *name, struct 
 
 // ---------------------------------------------------------------- whether arguments fit
 
-enum { MOST_DEPTH = 64 };
+enum { MOST_DEPTH = 64, MOST_STEPS = 100000 };
 
-static bool fits(const cJSON *value, const cJSON *schema, const cJSON *root, int depth);
+// Of schemas that lead back to themselves in several ways, steps double with each level: they have a bound of their own.
+struct check {
+    const cJSON *root;
+    int depth, steps;
+};
+
+static bool fits(const cJSON *value, const cJSON *schema, struct check *check);
 
 static bool is_of_type(const cJSON *value, const cJSON *type)
 {
@@ -71,7 +77,7 @@ static bool is_of_type(const cJSON *value, const cJSON *type)
     return false;
 }
 
-static bool fits_object(const cJSON *value, const cJSON *schema, const cJSON *root, int depth)
+static bool fits_object(const cJSON *value, const cJSON *schema, struct check *check)
 {
     const cJSON *each, *more = member(schema, "additionalProperties");
     cJSON_ArrayForEach(each, member(schema, "required"))
@@ -82,29 +88,29 @@ static bool fits_object(const cJSON *value, const cJSON *schema, const cJSON *ro
     cJSON_ArrayForEach(each, value)
     {
         const cJSON *own = member(member(schema, "properties"), each->string);
-        if (own ? !fits(each, own, root, depth) : more && !fits(each, more, root, depth))
+        if (own ? !fits(each, own, check) : more && !fits(each, more, check))
             return false;
     }
     return true;
 }
 
-static bool fits_array(const cJSON *value, const cJSON *schema, const cJSON *root, int depth)
+static bool fits_array(const cJSON *value, const cJSON *schema, struct check *check)
 {
     const cJSON *each, *items = member(schema, "items");
     cJSON_ArrayForEach(each, value)
     {
-        if (items && !fits(each, items, root, depth))
+        if (items && !fits(each, items, check))
             return false;
     }
     return true;
 }
 
-static bool fits_one(const cJSON *value, const cJSON *schemas, const cJSON *root, int depth)
+static bool fits_one(const cJSON *value, const cJSON *schemas, struct check *check)
 {
     const cJSON *each;
     cJSON_ArrayForEach(each, schemas)
     {
-        if (fits(value, each, root, depth))
+        if (fits(value, each, check))
             return true;
     }
     return false;
@@ -186,7 +192,7 @@ static bool is_annotation(const char *key)
     return false;
 }
 
-static bool keeps(const cJSON *value, const cJSON *keyword, const cJSON *root, int depth)
+static bool keeps(const cJSON *value, const cJSON *keyword, struct check *check)
 {
     const char *key = keyword->string;
     if (strcmp(key, "type") == 0)
@@ -196,25 +202,28 @@ static bool keeps(const cJSON *value, const cJSON *keyword, const cJSON *root, i
     if (strcmp(key, "const") == 0)
         return cJSON_Compare(value, keyword, true);
     if (strcmp(key, "anyOf") == 0)
-        return fits_one(value, keyword, root, depth);
+        return fits_one(value, keyword, check);
     if (strcmp(key, "$ref") == 0)
-        return find_definition(root, keyword) && fits(value, find_definition(root, keyword), root, depth);
+        return find_definition(check->root, keyword) && fits(value, find_definition(check->root, keyword), check);
     return strcmp(key, "items") == 0 || is_annotation(key) || keeps_bound(value, keyword);
 }
 
 // A keyword that is not known here might forbid the value, so it does.
-static bool fits(const cJSON *value, const cJSON *schema, const cJSON *root, int depth)
+static bool fits(const cJSON *value, const cJSON *schema, struct check *check)
 {
     const cJSON *each;
-    if (!cJSON_IsObject(schema) || depth == MOST_DEPTH)
+    if (!cJSON_IsObject(schema) || check->depth == MOST_DEPTH || ++check->steps > MOST_STEPS)
         return cJSON_IsTrue(schema);
+    bool good = true;
+    check->depth++;
     cJSON_ArrayForEach(each, schema)
     {
-        if (!keeps(value, each, root, depth + 1))
-            return false;
+        good = good && keeps(value, each, check);
     }
-    return (!cJSON_IsObject(value) || fits_object(value, schema, root, depth + 1)) &&
-           (!cJSON_IsArray(value) || fits_array(value, schema, root, depth + 1));
+    good = good && (!cJSON_IsObject(value) || fits_object(value, schema, check)) &&
+           (!cJSON_IsArray(value) || fits_array(value, schema, check));
+    check->depth--;
+    return good;
 }
 
 bool tools_fit(const cJSON *tools, const struct buffer *name, const struct buffer *arguments)
@@ -222,7 +231,7 @@ bool tools_fit(const cJSON *tools, const struct buffer *name, const struct buffe
     const cJSON *function = find_tool(tools, name), *schema = member(function, "parameters"), *each;
     const char *text = arguments->length ? arguments->at : "{}", *end = NULL;
     cJSON *object = cJSON_ParseWithLengthOpts(text, strlen(text) + 1, &end, true);
-    bool good = function && cJSON_IsObject(object) && (schema == NULL || fits(object, schema, schema, 0));
+    bool good = function && cJSON_IsObject(object) && (schema == NULL || fits(object, schema, &(struct check){.root = schema}));
     cJSON_ArrayForEach(each, object) // and nothing that the tool does not name
     {
         good = good && (!member(schema, "properties") || member(member(schema, "properties"), each->string));

@@ -17,7 +17,7 @@ def match(tmp_path_factory):
 
     def run(kind, grammar, texts=(), model=None):
         path = folder / "grammar"
-        path.write_text(grammar if kind == "grammar" else json.dumps(grammar))
+        path.write_text(grammar if isinstance(grammar, str) else json.dumps(grammar))
         command = [str(program), kind, str(path), *([str(model)] if model else [])]
         done = subprocess.run(
             command, input="".join(text + "\0" for text in texts), capture_output=True, text=True, timeout=HANG
@@ -293,6 +293,32 @@ def test_documents_of_schemas(match, schema, documents):
 )
 def test_schemas_that_are_refused(match, schema, message):
     assert message in match("schema", schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"minimum": 1e999}',
+        '{"maximum": -1e999}',
+        '{"multipleOf": 1e999}',
+        '{"exclusiveMinimum": 1e999}',
+        '{"enum": [1e999]}',
+    ],
+)
+def test_numbers_that_no_double_holds(match, schema):
+    assert "a number" in match("schema", schema)
+
+
+def test_objects_never_run_into_a_dead_end(match):
+    """Where properties are counted, one is left out only if enough others may still come."""
+    named = {name: {"const": i} for i, name in enumerate("abcd")}
+    schema = {"type": "object", "properties": named, "additionalProperties": False}
+    for least in range(1, 5):
+        begun = ['{"' + name for name in "abcd"]
+        found = match("schema", {**schema, "minProperties": least}, begun)
+        assert [answer != "no" for answer in found] == [i + least <= 4 for i in range(4)]
+    found = match("schema", {**schema, "maxProperties": 1, "required": ["d"]}, begun)
+    assert [answer != "no" for answer in found] == [False, False, False, True]
 
 
 def test_ranges_of_integers(match):

@@ -123,3 +123,13 @@ def test_a_client_that_waits_hears_of_it(start):
     answer = busy.post("/v1/completions", prompt="a", max_tokens=1, stream=True)
     first.join()
     assert answer.events and b" tokens read\n\n" in answer.body
+
+
+def test_anthropics_form_of_an_answer(talker):
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+    fields = {"max_tokens": 40, "messages": [{"role": "user", "content": "x"}]}
+    answer = talker.post("/v1/messages", output_config={"format": {"type": "json_schema", "schema": schema}}, **fields)
+    assert answer.status == 200 and isinstance(json.loads(answer.json["content"][0]["text"])["a"], bool)
+    for bad in ({"output_config": 3}, {"output_config": {"format": {"type": "yaml"}}}, {"thinking": 3}):
+        answer = talker.post("/v1/messages", **bad, **fields)
+        assert answer.status == 400 and f"'{next(iter(bad))}'" in answer.json["error"]["message"]

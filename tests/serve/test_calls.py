@@ -119,3 +119,48 @@ def test_marks_come_as_the_models_own_tokens(calling):
     # And where the model writes one itself, a call follows.
     answers = [marked.chat(seed=seed, logit_bias={1: 9}, **fields)["choices"][0] for seed in range(8)]
     assert sum(len(check(answer)) for answer in answers) >= 4
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/api/chat", "/v1/messages"])
+def test_calls_are_held_by_every_route(begins_often, path):
+    question, n = [{"role": "user", "content": "?"}], 0
+    for seed in range(6):
+        drawing = {"temperature": 1.5, "seed": seed}
+        if path == "/v1/responses":
+            tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+            answer = begins_often.post(path, input="?", tools=tools, max_output_tokens=250, **drawing).json
+            found = [item for item in answer["output"] if item["type"] == "function_call"]
+            found = found[: len(found) - (answer["status"] == "incomplete")]
+            calls = [(item["name"], json.loads(item["arguments"])) for item in found]
+        elif path == "/api/chat":
+            options = {"num_predict": 250, **drawing}
+            answer = begins_often.post(path, messages=question, tools=TOOLS, options=options, stream=False).json
+            found = [call["function"] for call in answer["message"].get("tool_calls", [])]
+            calls = [(call["name"], call["arguments"]) for call in found]
+            calls = calls[: len(calls) - (answer["done_reason"] == "length")]
+        else:
+            tools = [{"name": name, "input_schema": schema} for name, schema in SCHEMAS.items()]
+            answer = begins_often.post(path, messages=question, tools=tools, max_tokens=250, **drawing).json
+            calls = [(item["name"], item["input"]) for item in answer["content"] if item["type"] == "tool_use"]
+            calls = calls[: len(calls) - (answer["stop_reason"] == "max_tokens")]
+        for name, arguments in calls:
+            jsonschema.validate(arguments, SCHEMAS[name])
+        n += len(calls)
+    assert n > 2
+
+
+@pytest.mark.parametrize("name", ['f"x', "a b", "x\n", "<tool>", "", "f(x)"])
+def test_names_that_no_form_can_hold(begins_often, name):
+    tools = [{"type": "function", "function": {"name": name}}]
+    answer = begins_often.post("/v1/chat/completions", messages=[{"role": "user", "content": "?"}], tools=tools)
+    assert answer.status == 400 and "'tools'" in answer.error
+
+
+def test_schemas_that_lead_back_in_many_ways(begins_often):
+    """Whether a near miss fits is found in bounded time."""
+    again = {"$ref": "#/$defs/a"}
+    parameters = {"type": "object", "properties": {"n": again}, "$defs": {"a": {"anyOf": [again, again, again]}}}
+    tools = [{"type": "function", "function": {"name": "count", "parameters": parameters}}]
+    grammar = 'root ::= "{\\"name\\": \\"count\\", \\"arguments\\": {\\"n\\": 5}}"'
+    answer = begins_often.chat(tools=tools, grammar=grammar, max_tokens=90)["choices"][0]["message"]
+    assert answer["content"] and "tool_calls" not in answer

@@ -90,3 +90,37 @@ def test_a_document_of_a_schema(talker):
 def test_what_is_refused(talker, fields, message):
     answer = talker.post("/v1/responses", **{"input": "a", **fields})
     assert answer.status == 400 and message in answer.error
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": {}},
+        {"tools": "x"},
+        {"text": 3},
+        {"reasoning": 3},
+        {"truncation": 4},
+        {"background": True},
+        {"metadata": 3},
+        {"input": [{"type": "item_reference", "id": "x"}]},
+    ],
+    ids=str,
+)
+def test_types_of_fields(talker, fields):
+    answer = talker.post("/v1/responses", **{"input": "a", "max_output_tokens": 1, **fields})
+    assert answer.status == 400 and f"'{next(iter(fields))}" in answer.error
+
+
+def test_members_of_an_inner_form_do_not_take_over(talker):
+    fields = {"input": "Say blue", "max_output_tokens": 1}
+    alone = talker.post("/v1/responses", **fields)
+    both = talker.post("/v1/responses", messages=[{"role": "user", "content": "Say a b c d e f"}], **fields)
+    assert both.json["usage"]["input_tokens"] == alone.json["usage"]["input_tokens"]
+    assert "not followed: messages" in both.headers["Warning"]
+
+
+def test_a_tools_own_grammar_is_named(talker):
+    form = {"type": "grammar", "syntax": "regex", "definition": "^[0-9]+$"}
+    tools = [{"type": "custom", "name": "patch", "format": form}]
+    answer = talker.post("/v1/responses", input="a", tools=tools, max_output_tokens=1)
+    assert "tools: the format of patch" in answer.headers["Warning"]
