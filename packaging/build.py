@@ -118,8 +118,9 @@ def deb(version: str, out: Path, tree: Path) -> None:
     (root / "DEBIAN/control").write_text(
         f"Package: yalm\nVersion: {version}\nArchitecture: {machine}\nInstalled-Size: {size}\nSection: science\n"
         f"Priority: optional\nMaintainer: the authors of yalm <yalm@localhost>\nDepends: {needs}\n"
-        f"Recommends: python3-venv\nDescription: {ABOUT}\n It talks, completes texts, and serves clients of OpenAI's and\n"
-        " Anthropic's APIs. The converter needs packages from PyPI, in a venv: yalm says how.\n"
+        f"Recommends: python3-venv\nDescription: {ABOUT}\n It talks, completes texts, and serves\n"
+        " clients of OpenAI's, Anthropic's and Ollama's APIs.\n"
+        " The converter needs packages from PyPI, in a venv: yalm says how.\n"
     )
     run("dpkg-deb", "--root-owner-group", "--build", root, out / f"yalm_{version}_{machine}.deb")
 

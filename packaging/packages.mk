@@ -1,4 +1,4 @@
-# Packages: a wheel, a Debian package, a tarball that needs nothing but libc. packaging/build.py makes each of `make install`'s
+# Packages: a wheel, a Debian package, a tarball that needs nothing but glibc. packaging/build.py makes each of `make install`'s
 # tree.
 
 PACKED := build/packages

@@ -64,7 +64,8 @@ yalm_status converter_find(struct converter *converter, const char *source, yalm
                      source, beside, beside);
 }
 
-// The first that is there: YALM_PYTHON (the wheel's, which has the packages), that of the source, the user's own environment for yalm, that of a program in one, the system's.
+// YALM_PYTHON (the wheel's, which has the packages), or the first that is there: that of the source, the user's own environment
+// for yalm, that of a program in one, the system's.
 static const char *find_python(const struct converter *converter, char *path, size_t room)
 {
     char folder[PATH_MAX];

@@ -96,7 +96,7 @@ static const char examples[] = "usage: yalm MODEL [options]\n"
                                "  yalm qwen.gguf -m chat -i \"Why is the sky blue?\"      answers once\n"
                                "  yalm qwen.gguf -i \"Once upon a time\" -n 200 --seed 1  continues a text\n"
                                "  yalm qwen.gguf -m serve --port 8080                    answers HTTP clients\n"
-                               "  yalm cache, yalm cache clear [ID…]                     what was converted\n"
+                               "  yalm cache, yalm cache clear [ID…|stale]               what was converted\n"
                                "\n";
 
 static void put_modes(struct page *page)

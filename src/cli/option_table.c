@@ -140,7 +140,7 @@ const struct option option_table[] = {
     {"Passkey", "", "trials", "N", NULL, OPTION_INT, K, AT(trials), 1, 100000, NULL,
      "keys to hide"},
 
-    {"Serve", "", "port", "N", "for clients of OpenAI and Anthropic", OPTION_INT, S, AT(port), 0, 65535, NULL, NULL},
+    {"Serve", "", "port", "N", "port to listen at; 0: any free one", OPTION_INT, S, AT(port), 0, 65535, NULL, NULL},
     {"Serve", "", "parallel", "N", NULL, OPTION_INT, S, AT(parallel), 1, 256, NULL,
      "requests that are answered at a time"},
     {"Serve", "", "host", "H", NULL, OPTION_TEXT, S, AT(host), 0, 0, NULL,

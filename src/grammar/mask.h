@@ -21,9 +21,9 @@ void masker_close(struct masker *masker); // NULL is welcome
 const uint64_t *masker_allowed(struct masker *masker);
 // The token has come. False where it was not allowed.
 bool masker_take(struct masker *masker, int32_t token);
-// Bytes have come that no token has alone. False where they were not allowed.
+// Bytes have come that are not a whole token. False where they were not allowed.
 bool masker_take_bytes(struct masker *masker, const char *bytes, size_t length);
-// Control tokens that may come where their text may, and come then in the place of its letters. They stay the caller's.
+// Control tokens that may stand for their text, wherever the grammar allows that text. The array stays the caller's.
 void masker_set_marks(struct masker *masker, const int32_t *marks, int n_marks);
 bool masker_is_over(const struct masker *masker); // the text is whole, and cannot go on
 bool masker_accepts(const struct masker *masker); // it is whole

@@ -2,10 +2,10 @@
 #pragma once
 #include "grammar/dfa.h"
 
-// The strings in which the expression is found: ECMA's, in Unicode's characters. It reads characters, `.`, classes, groups, |,
-// \d \w \s and their opposites, \xHH \uHHHH \u{H…}, * + ? {n,m}, ^ and $ anywhere, and look-ahead that stands outside of
-// groups. All else is refused.
+// The strings in which the expression is found: ECMA's, in Unicode's characters. It reads characters, `.`, classes, groups, |;
+// \d \w \s, their opposites, \xHH \uHHHH \u{H…}; * + ? {n,m}. ^ and $ may stand anywhere, look-ahead outside of groups. All
+// else is refused.
 struct dfa *pattern_read(struct pool *pool, const char *pattern);
 
-// The strings of a `format`; NULL where it is one that the standard does not name, a mere annotation.
+// The strings of a `format`; NULL where formats.c has none, so that it is a mere annotation.
 struct dfa *format_read(struct pool *pool, const char *format);

@@ -1,6 +1,6 @@
 // A JSON schema as a grammar, in the notation of grammar.h: each text that it spells is a JSON document that the schema takes.
 //
-// It means what the standard says, from draft 4 to 2020-12: unknown keywords, and formats that the standard does not name, are
+// It means what the standard says, from draft 4 to 2020-12: unknown keywords, and formats that formats.c does not have, are
 // annotations. Refused by name: uniqueItems of more than one item, contains, unevaluated…, $dynamicRef, references to other
 // documents, minProperties above 1 where any key may come, and what outgrows the bounds. Properties come in the schema's order,
 // and behind them those that it does not name.

@@ -18,7 +18,7 @@ struct calls {
 
 void calls_open(struct calls *calls, const yalm_model *model);
 void calls_close(struct calls *calls); // no request runs
-// The grammar of calls of these tools, which is made where it is not kept; NULL: it cannot be.
+// The grammar of calls of these tools, kept or newly made; NULL: none can be made.
 struct kept_grammar *calls_take(struct calls *calls, const cJSON *tools, const struct call_wish *wish);
 const struct grammar *calls_grammar(const struct kept_grammar *kept);
 // A request is over that used it; NULL is welcome.

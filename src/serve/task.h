@@ -23,7 +23,7 @@ struct generation {
     int n_marks;
     struct speech_calls calls; // options.calls
     struct held_calls held;    // options.held
-    struct kept_grammar *kept; // its grammar, a use of it; NULL: none
+    struct kept_grammar *kept; // what `held` takes its grammar from, to be released; NULL: none
     bool reuse;                // may begin with what a session holds
 };
 

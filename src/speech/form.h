@@ -40,7 +40,7 @@ struct call_form {
     bool is_object;                                           // LEAD begins a JSON object, whose members may come in any order
     bool as_text;                                             // the template takes arguments as a string
     char text_type[16];                                       // what SLOT_TYPE is for a text
-    char other_type[16];                                      // and for all else, as far as it was seen
+    char other_type[16];                                      // and for all else, if the template showed it
     char name_key[FORM_MAX_KEY], arguments_key[FORM_MAX_KEY]; // of the object
     char part[N_PARTS][FORM_MAX_PART];
     char marks[2][FORM_MAX_PART]; // what calls, or one of them, begin with; empty: a call is all of the text

@@ -23,7 +23,7 @@ struct speech_calls {
     bool begun;         // the prompt's end has begun one: speech_call_begun()
 };
 
-// Those that the template's texts have, with calls or without: control tokens spell them. A set of enum speech_marks.
+// The marks that the template has: a set of enum speech_marks. Control tokens spell them.
 unsigned speech_marks(const char *chat_template);
 // The mark that ends the reasoning which the prompt's end has begun; NULL: it has begun none.
 const char *speech_reasoning_end(const char *prompt, size_t length);
@@ -68,7 +68,7 @@ struct speech {
         size_t key;           // length of the key that the value will have
         int depth;            // of containers that are open
         bool in_string, escaped;
-        char quoted;        // a string is read that it ends; 1: the form's mark does
+        char quoted;        // the character that ends the string being read; 1: the form's mark does
         struct buffer word; // owned: a key, or arguments that are not JSON
         // The part of the frame that is read, from where it goes on, and what comes behind; what its last slot has.
         const char *part_begin, *literal;
