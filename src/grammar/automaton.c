@@ -309,7 +309,8 @@ struct automaton *automaton_open(const struct grammar *grammar, yalm_error *erro
         return NULL;
     }
     a->work_left = AUTOMATON_MAX_WORK;
-    // A rule that calls itself before it takes a byte deepens its stack without end. What another one reaches is looked at there.
+    // A rule that calls itself before it takes a byte deepens its stack without end.
+    // A rule that another one begins with is looked at there.
     for (int i = 0; i < grammar->n_rules && !a->failed; i++) {
         if (a->reached[i])
             continue;
