@@ -5,8 +5,9 @@ and prints the ratios. Usually called by compare_llama_cpp.sh, which builds the 
 The ratio of a round is taken between runs that followed each other, and the median of the rounds' ratios is printed.
 So a machine that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their
 own defaults otherwise. Some settings of yalm's and the fork's change their speed and nothing else. These are tried
-before a type's rounds, and the fastest of each test is kept. In prefill of q8 yalm has a second row, with tokens
-rounded to 8 bits as the peers round them (--activations int8); with q4 it rounds them so by default.
+before a type's rounds, and the fastest of each test is kept. In prefill of q8 and of GGUF's own
+numbers yalm has a second row, with tokens rounded to 8 bits as the peers round them (--activations int8); with q4 it
+rounds them so by default.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ from models import (
 # llama.cpp's type: yalm's. bf12 is the numbers of bf16 in fewer bits, for which the peers have no type: they read bf16.
 TYPES = {"f16": "fp16", "bf16": "bf16", "bf12": "bf12", "q8_0": "q8", "q4_0": "q4"}
 PEERS_TYPES = {**{kind: kind for kind in TYPES}, "bf12": "bf16"}
-QUANTISED = ("q8_0", "q4_0")
+# Mixtures that llama-quantize makes, and yalm converts from its file: both have the same numbers.
+SAME_FILE = ("q2_k", "q3_k_m", "iq4_xs", "q4_k_m", "q5_k_m", "q6_k")
+TYPES |= {kind: kind for kind in SAME_FILE}
+PEERS_TYPES |= {kind: kind for kind in SAME_FILE}
+QUANTISED = ("q8_0", "q4_0", *SAME_FILE)
 
 
 # What an engine may choose from, by its name. Run-time repacking interleaves the rows of quantised matrices for wide registers;
@@ -131,11 +136,18 @@ def quantise(peer, plain, kind, out):
 def make_pair(directory, peer, kind):
     """The directory's weights for yalm, and for the peers."""
     ours, theirs = pair_paths(directory, kind)
+    if not theirs.exists():
+        make_theirs(directory, peer, kind, theirs)
     if not ours.exists():
         print(f"compare: converting to {ours.name}", file=sys.stderr)
-        convert(directory, TYPES[kind], ours)
-    if theirs.exists():
-        return ours, theirs
+        if kind in SAME_FILE:
+            convert(theirs, None, ours)
+        else:
+            convert(directory, TYPES[kind], ours)
+    return ours, theirs
+
+
+def make_theirs(directory, peer, kind, theirs):
     print(f"compare: converting to {theirs.name}", file=sys.stderr)
     plain = pair_paths(directory, "f16")[1] if kind in QUANTISED else theirs
     existed = plain.exists()
@@ -147,7 +159,6 @@ def make_pair(directory, peer, kind):
         quantise(peer, plain, kind, theirs)
         if not existed:
             plain.unlink()
-    return ours, theirs
 
 
 def compare(options, kind, pair, test, rounded=()):
@@ -252,16 +263,15 @@ def print_table(records, facts, name, peers):
                 print(f"{r['type']}, {r['case']}: {name} with {found['settings']}")
 
 
-def measure_type(options, directory, kind):
-    """Records of one type, as they come."""
-    pair = make_pair(directory, options.peers[0].folder, kind)
+def measure_pair(options, pair, kind):
+    """Records of one type or file, as they come."""
     options.yalm.choose_settings(kind, pair[0], options, options.threads)
     for peer in options.peers:
         peer.choose_settings(kind, pair[1], options, options.threads or machine()["cores"])
     for test in list_tests(options):
         print(f"compare: {kind}, {test}", file=sys.stderr)
         yield report(sum_up(kind, compare(options, kind, pair, test), busy=False))
-        if "prompt" in test and kind == "q8_0":
+        if "prompt" in test and kind in options.rounded:
             yield report(sum_up(kind, compare(options, kind, pair, test, ("--activations", "int8")), busy=False))
     if options.busy:
         with busy_process():
@@ -275,26 +285,47 @@ def measure_all(options, directory, records):
         print(f"compare: making {directory.name}", file=sys.stderr)
         make_directory(options.build, options.shape, options.layers)
     for kind in options.types:
-        records += measure_type(options, directory, kind)
+        records += measure_pair(options, make_pair(directory, options.peers[0].folder, kind), kind)
         if not options.keep:
             for path in set(pair_paths(directory, kind)) - before:
                 path.unlink(missing_ok=True)
 
 
-def run(options):
-    facts = machine()
-    options.build.mkdir(parents=True, exist_ok=True)
+def measure_files(options, records):
+    """GGUF files that all engines read; yalm's copy stays in the build folder with --keep."""
+    for path in options.gguf:
+        ours = options.build / f"{path.stem}.bin"
+        existed = ours.exists()
+        if not existed:
+            convert(path, None, ours)
+        records += measure_pair(options, (ours, path), path.stem)
+        if not (existed or options.keep):
+            ours.unlink()
+
+
+def measure_shape(options, records):
+    """Random weights of a shape. Returns the model's name."""
     n = n_weights(options.shape, options.layers)
     # The directory, one pair, and a 16-bit GGUF to quantise from.
     check_room(options.build, 2 * n * (1 + 2 * (len(options.types) if options.keep else 1) + 1), 4 * n + (1 << 30))
     directory = options.build / model_name(options.shape, options.layers)
+    with cleaned(options.build, options.keep):
+        measure_all(options, directory, records)
+
+
+def run(options):
+    facts = machine()
+    options.build.mkdir(parents=True, exist_ok=True)
     records = []
+    name = "the same files" if options.gguf else model_name(options.shape, options.layers)
     try:
-        with cleaned(options.build, options.keep):
-            measure_all(options, directory, records)
+        if options.gguf:
+            measure_files(options, records)
+        else:
+            measure_shape(options, records)
     finally:
         if records:
-            print_table(records, facts, directory.name, [peer.name for peer in options.peers])
+            print_table(records, facts, name, [peer.name for peer in options.peers])
     options.results.mkdir(parents=True, exist_ok=True)
     path = options.results / f"{result_name(facts)}-llama-cpp.json"
     with finished(path) as temporary:
@@ -312,6 +343,9 @@ def main():
         help=f"{' or '.join(PEERS)}, and the folder of its llama-bench and llama-quantize; may be repeated",
     )
     parser.add_argument("--types", default="f16", help=f"comma-separated, of {', '.join(TYPES)}")
+    parser.add_argument(
+        "--gguf", action="append", type=Path, metavar="FILE", help="a file for all, instead of random weights"
+    )
     parser.add_argument("--shape", choices=PRESETS, default="tinyllama-1.1b")
     parser.add_argument("--layers", type=int, help="fewer than the shape has: deep caches fill faster")
     parser.add_argument("--depths", default="0", help="comma-separated; llama-bench fills the cache by evaluating")
@@ -331,6 +365,7 @@ def main():
     options.yalm = Yalm(options.yalm.resolve())
     options.peers = [Peer(name, Path(folder)) for name, _, folder in (word.partition("=") for word in options.peer)]
     options.types = options.types.lower().split(",")
+    options.rounded = {"q8_0", *SAME_FILE, *(path.stem for path in options.gguf or ())}
     for kind in options.types:
         if kind not in TYPES:
             parser.error(f"--types: found '{kind}', expected some of {', '.join(TYPES)}")
