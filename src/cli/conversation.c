@@ -10,6 +10,7 @@
 
 #include "cli/cli.h"
 #include "util/file.h"
+#include "util/json_read.h"
 
 // ---------------------------------------------------------------- messages
 
@@ -215,11 +216,12 @@ yalm_status conversation_load(struct conversation *conversation, const char *pat
     const yalm_status status = text_read_at_once(&text, path, error);
     if (status != YALM_OK)
         return status;
-    const yalm_status readable = conversation_check_text(path, text.bytes, text.length, error);
-    cJSON *root = readable == YALM_OK ? cJSON_ParseWithLength(text.bytes, text.length) : NULL;
+    struct json_fault fault;
+    cJSON *root = json_tree(text.bytes, text.length, JSON_DEEPEST, 0, &fault);
     free(text.bytes);
-    if (readable != YALM_OK)
-        return readable;
+    if (root == NULL)
+        return fault.what ? cli_error(error, YALM_USAGE, "%s: not JSON: %s, at byte %zu", path, fault.what, fault.at)
+                          : cli_no_memory(error);
     cJSON *messages = cJSON_DetachItemFromObjectCaseSensitive(root, "messages");
     cJSON_Delete(root);
     bool good = cJSON_IsArray(messages);
@@ -242,7 +244,8 @@ static bool add_own(cJSON *root, const char *text)
     const size_t length = strcspn(text, "=");
     char *name = strndup(text, length);
     const char *value = text[length] ? text + length + 1 : "";
-    cJSON *item = cJSON_ParseWithOpts(value, NULL, true);
+    struct json_fault fault;
+    cJSON *item = json_tree(value, strlen(value), JSON_DEEPEST, 0, &fault);
     if (item == NULL)
         item = cJSON_CreateString(value);
     if (name)

@@ -19,6 +19,16 @@ struct json_shown json_show(const char *string)
 
 // ------------------------------------------------------------------------------------------ the tree
 
+static const char *type_name(const cJSON *node)
+{
+    return cJSON_IsObject(node)   ? "an object"
+           : cJSON_IsArray(node)  ? "an array"
+           : cJSON_IsString(node) ? "a string"
+           : cJSON_IsNumber(node) ? "a number"
+           : cJSON_IsBool(node)   ? "a bool"
+                                  : "null";
+}
+
 static int compare_keys(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -49,7 +59,7 @@ static yalm_status unique_keys(const cJSON *object, const char *path, yalm_error
     return status;
 }
 
-// Recursion is as deep as the text's nesting, which json_scan() bounds.
+// Recursion is as deep as the text's nesting, which json_tree() bounds.
 static yalm_status check_tree(const cJSON *node, const char *path, yalm_error *error)
 {
     if (cJSON_IsObject(node)) {
@@ -72,14 +82,16 @@ static yalm_status check_tree(const cJSON *node, const char *path, yalm_error *e
 
 yalm_status json_parse(cJSON **root, const char *text, size_t length, const char *path, yalm_error *error)
 {
+    struct json_fault fault;
     *root = NULL;
-    yalm_status status = json_scan(text, length, path, error);
-    if (status != YALM_OK)
-        return status;
-    cJSON *tree = cJSON_ParseWithLength(text, length);
-    if (!tree) // the grammar is right, so that only memory can be missing
+    cJSON *tree = json_tree(text, length, JSON_MAX_DEPTH, JSON_MAX_VALUES, &fault);
+    if (!tree && fault.what == NULL)
         return error_set(error, YALM_NO_MEMORY, "%s: metadata: no memory for its %zu bytes", path, length);
-    status = check_tree(tree, path, error);
+    if (!tree)
+        return error_set(error, YALM_BAD_MODEL, "%s: metadata: %s, at byte %zu of %zu", path, fault.what, fault.at, length);
+    yalm_status status = cJSON_IsObject(tree) ? check_tree(tree, path, error)
+                                              : error_set(error, YALM_BAD_MODEL, "%s: metadata: found %s, expected an object",
+                                                          path, type_name(tree));
     if (status == YALM_OK)
         *root = tree;
     else
@@ -88,16 +100,6 @@ yalm_status json_parse(cJSON **root, const char *text, size_t length, const char
 }
 
 // ------------------------------------------------------------------------------------------ members
-
-static const char *type_name(const cJSON *node)
-{
-    return cJSON_IsObject(node)   ? "an object"
-           : cJSON_IsArray(node)  ? "an array"
-           : cJSON_IsString(node) ? "a string"
-           : cJSON_IsNumber(node) ? "a number"
-           : cJSON_IsBool(node)   ? "a bool"
-                                  : "null";
-}
 
 static const char *dot(const struct json_object *object)
 {

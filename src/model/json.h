@@ -1,18 +1,14 @@
-// Strict JSON from a file that nobody vouches for. cJSON builds the tree; what it would let pass is refused before and after.
-// Refused are bytes that are not UTF-8, escaped NULs (they would cut a C string), trailing bytes, duplicate keys and deep
-// nesting. So are numbers that a double cannot hold, and texts whose tree would take far more memory than they do.
+// A model file's JSON, for which nobody vouches. Beside what json_tree() refuses: duplicate keys, and numbers that a double
+// cannot hold.
 #pragma once
-#include <cjson/cJSON.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "util/error.h"
+#include "util/json_read.h"
 
 enum {
     JSON_MAX_DEPTH = 16,       // the format needs 4
     JSON_MAX_VALUES = 4 << 20, // a node takes about 100 bytes; a tensor takes 8 nodes, so this is half a million tensors
-    JSON_MAX_NUMBER = 32,      // characters; the longest double that anybody prints has 24
 };
 
 #define JSON_MAX_INTEGER ((int64_t)1 << 53) // exclusive: up to here a double tells all integers apart
@@ -24,9 +20,7 @@ struct json_object {
     const cJSON *node;
 };
 
-// Checks the grammar of text[0..length) without building anything. `path` is for the error's text.
-yalm_status json_scan(const char *text, size_t length, const char *path, yalm_error *error);
-// The whole tree, freed with cJSON_Delete(). The outermost value is an object.
+// The whole tree, freed with cJSON_Delete(). The outermost value is an object. `path` is for the error's text.
 yalm_status json_parse(cJSON **root, const char *text, size_t length, const char *path, yalm_error *error);
 
 // Each refuses by name what is missing or of another type or out of its range, and leaves the value alone then.

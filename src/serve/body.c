@@ -3,67 +3,27 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "util/utf8.h"
-
-// cJSON builds a node of some 80 bytes for each value, recursing into each level, and ends strings at a NUL. So values and
-// levels are counted, and escaped NULs found, before it sees the text. What is no JSON is left to it.
-static const char *scan(const char *text, size_t length)
-{
-    int depth = 0, values = 1;
-    bool in_string = false;
-    for (size_t at = 0; at < length;) {
-        const int n = utf8_character(text + at, length - at);
-        if (n == 0)
-            return "is not UTF-8";
-        const char byte = text[at];
-        if (byte == 0)
-            return "holds a NUL";
-        if (in_string && byte == '\\') {
-            if (length - at >= 6 && memcmp(text + at, "\\u0000", 6) == 0)
-                return "holds a NUL, as \\u0000";
-            at += at + 1 < length && (text[at + 1] == '"' || text[at + 1] == '\\') ? 2 : 1;
-            continue;
-        }
-        if (byte == '"')
-            in_string = !in_string;
-        if (!in_string) {
-            depth += (byte == '[' || byte == '{') - (byte == ']' || byte == '}');
-            values += byte == ',' || byte == '[' || byte == '{';
-        }
-        if (depth > BODY_MAX_DEPTH)
-            return "nests deeper than 64 levels";
-        if (values > BODY_MAX_VALUES)
-            return "has more than 1048576 values";
-        at += (size_t)n;
-    }
-    return NULL;
-}
+#include "util/json_read.h"
 
 bool body_parse(struct request *request)
 {
+    struct json_fault fault;
     const char *text = request->body.at ? request->body.at : "";
-    const char *wrong = scan(text, request->body.length);
-    if (wrong)
-        return request_fail(request, 400, "the body %s", wrong);
-    const char *end = NULL;
-    request->json = cJSON_ParseWithLengthOpts(text, request->body.length, &end, false);
-    if (request->json == NULL) {
-        const size_t at = end ? (size_t)(end - text) : 0;
-        return request_fail(request, 400, "the body is no JSON, from byte %zu on", at);
-    }
-    for (; end < text + request->body.length; end++)
-        if (strchr(" \t\r\n", *end) == NULL)
-            return request_fail(request, 400, "something follows the body's JSON at byte %zu", (size_t)(end - text));
+    request->json = json_tree(text, request->body.length, BODY_MAX_DEPTH, BODY_MAX_VALUES, &fault);
+    if (request->json == NULL && fault.what == NULL)
+        return request_fail(request, 503, "out of memory for the body");
+    if (request->json == NULL)
+        return request_fail(request, 400, "the body is no JSON: %s, at byte %zu", fault.what, fault.at);
     if (!cJSON_IsObject(request->json))
         return request_fail(request, 400, "the body is JSON, but not an object");
     return true;
 }
 
-cJSON *body_parse_text(const char *text)
+cJSON *body_parse_text(const char *text, size_t length)
 {
-    return scan(text, strlen(text)) == NULL ? cJSON_Parse(text) : NULL;
+    struct json_fault fault;
+    return json_tree(text, length, BODY_MAX_DEPTH, BODY_MAX_VALUES, &fault);
 }
 
 enum { IS_READ = 1 << 16 }; // beside cJSON's own bits of a value's type

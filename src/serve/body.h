@@ -5,11 +5,10 @@
 
 enum { BODY_MAX = 16 << 20, BODY_MAX_VALUES = 1 << 20, BODY_MAX_DEPTH = 64, BODY_MAX_STOPS = 16, BODY_MAX_STOP = 1024 };
 
-// The body as an object in request->json. Refused: what is no JSON, is not UTF-8, holds an escaped NUL, nests or numbers too
-// much.
+// The body as an object in request->json. Refused: what json_tree() refuses.
 bool body_parse(struct request *request);
 // JSON within a string of the body, under the same limits; the caller's. NULL where it is none.
-cJSON *body_parse_text(const char *text);
+cJSON *body_parse_text(const char *text, size_t length);
 
 // The member, or NULL where it is absent or null. It counts as read from then on.
 const cJSON *body_member(const cJSON *object, const char *key);

@@ -6,7 +6,7 @@
 
 #include "generate/learn_calls.h"
 #include "grammar/grammar.h"
-#include "speech/buffer.h"
+#include "util/buffer.h"
 
 // A grammar of the tools that some request offered.
 struct kept_grammar {

@@ -4,8 +4,8 @@
 
 #include "serve/body.h"
 #include "serve/dialogue.h"
-#include "serve/json.h"
 #include "serve/openai.h"
+#include "util/json_write.h"
 
 struct chat {
     struct openai head;

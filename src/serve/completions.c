@@ -5,8 +5,8 @@
 
 #include "serve/body.h"
 #include "serve/fim.h"
-#include "serve/json.h"
 #include "serve/openai.h"
+#include "util/json_write.h"
 #include "util/utf8.h"
 
 struct completions {

@@ -51,7 +51,8 @@ static bool open_arguments(cJSON *message)
         const cJSON *name = body_member(function, "name"), *arguments = body_member(function, "arguments");
         if (!cJSON_IsString(name))
             return false;
-        cJSON *object = cJSON_IsString(arguments) ? body_parse_text(arguments->valuestring) : NULL;
+        const char *text = cJSON_GetStringValue(arguments);
+        cJSON *object = text ? body_parse_text(text, strlen(text)) : NULL;
         if (object && !cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", object))
             cJSON_Delete(object);
     }

@@ -4,7 +4,8 @@
 
 #include "serve/body.h"
 #include "serve/generation.h"
-#include "serve/json.h"
+#include "serve/server.h"
+#include "util/json_write.h"
 #include "util/utf8.h"
 
 void handle_health(struct request *request)

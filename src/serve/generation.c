@@ -7,8 +7,8 @@
 #include <sys/random.h>
 
 #include "serve/body.h"
-#include "serve/json.h"
 #include "util/clock.h"
+#include "util/json_write.h"
 #include "util/utf8.h"
 
 static bool read_stops(struct request *request, const char *key)

@@ -4,8 +4,8 @@
 
 #include "serve/body.h"
 #include "serve/dialogue.h"
-#include "serve/json.h"
 #include "serve/openai.h"
+#include "util/json_write.h"
 
 enum block_kind { NO_BLOCK, THINKING, TEXT, CALL };
 
@@ -86,7 +86,7 @@ static void open_call(struct buffer *out, const char *key, const struct messages
 // The arguments as JSON; an empty object where they are none, as when the text was cut off.
 static void add_input(const struct call *call, struct buffer *out)
 {
-    cJSON *input = call->whole ? cJSON_ParseWithLength(call->arguments.at, call->arguments.length) : NULL;
+    cJSON *input = call->whole ? body_parse_text(call->arguments.at, call->arguments.length) : NULL;
     json_raw(out, "input", cJSON_IsObject(input) ? "" : "{}");
     if (cJSON_IsObject(input))
         buffer_add(out, call->arguments.at, call->arguments.length);

@@ -7,8 +7,8 @@
 #include "serve/body.h"
 #include "serve/dialogue.h"
 #include "serve/fim.h"
-#include "serve/json.h"
 #include "util/clock.h"
+#include "util/json_write.h"
 
 struct ollama {
     struct dialogue dialogue;

@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "serve/body.h"
-#include "serve/json.h"
 #include "util/clock.h"
+#include "util/json_write.h"
 
 bool openai_begin(struct request *request, struct openai *head, const char *prefix)
 {

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "serve/json.h"
 #include "serve/task.h"
 #include "util/clock.h"
+#include "util/json_write.h"
 
 #define PULSE_SECONDS 1.0 // after which a stream that brings nothing says that it goes on
 

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "speech/buffer.h"
+#include "util/buffer.h"
 #include "yalm.h"
 
 struct MHD_Connection;

@@ -5,9 +5,9 @@
 #include "serve/body.h"
 #include "serve/dialogue.h"
 #include "serve/items.h"
-#include "serve/json.h"
 #include "serve/openai.h"
 #include "serve/store.h"
+#include "util/json_write.h"
 
 struct responses {
     struct openai head;

@@ -9,8 +9,8 @@
 //
 // Nearly every template shows the frame as it renders an assistant's call: form_learn() renders some, and compares.
 #pragma once
-#include "speech/buffer.h"
 #include "speech/spans.h"
+#include "util/buffer.h"
 
 enum { FORM_MAX_PART = 128, FORM_MAX_KEY = 32 };
 

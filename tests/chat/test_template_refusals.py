@@ -24,16 +24,16 @@ def test_what_a_template_says():
         ('{"messages": []}', "'messages' must be a list of at least one message"),
         ('{"messages": "Hi"}', "'messages' must be a list of at least one message"),
         ('{"messages": [{}, 3]}', "message 1: found int, expected an object"),
-        ('{"messages": [{}]', "variables: not JSON: neither ',' nor the end of an object at byte 17"),
-        ('{"messages": [{}]} x', "variables: not JSON: something after the value at byte 19"),
-        ('{"messages": [{"a": 01}]}', "variables: not JSON: no number that JSON has at byte 22"),
+        ('{"messages": [{}]', "variables: not JSON: an early end at byte 17"),
+        ('{"messages": [{}]} x', "variables: not JSON: bytes after the value at byte 19"),
+        ('{"messages": [{"a": 01}]}', "variables: not JSON: a number that JSON does not have at byte 20"),
         (
             '{"messages": [{"a": 99999999999999999999}]}',
             "variables: not JSON: an integer that 64 bits do not hold at byte 40",
         ),
-        ('{"messages": [{"a": "\\ud800"}]}', "variables: not JSON: half of a surrogate pair at byte 27"),
+        ('{"messages": [{"a": "\\ud800"}]}', "variables: not JSON: half of a surrogate pair at byte 21"),
         ('{"messages": ' + "[" * 200, "variables: not JSON: nesting too deep at byte 112"),
-        ("", "variables: not JSON: the end of the text at byte 1"),
+        ("", "variables: not JSON: an early end at byte 1"),
     ],
 )
 def test_variables(variables, error):

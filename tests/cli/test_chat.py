@@ -169,7 +169,9 @@ def test_what_is_typed_must_be_text(chatty, tmp_path):
     assert "the message: expected UTF-8, found byte 0x00 at byte 2" in refused(b"Hi\0there\n")
     assert "the message: expected UTF-8, found byte 0xe4" in refused(b"/system K\xe4se\n")
     (tmp_path / "latin.json").write_bytes(b'{"messages": [{"role": "user", "content": "K\xe4se"}]}')
-    assert "latin.json: expected UTF-8, found byte 0xe4" in refused(f"/load {tmp_path}/latin.json\n".encode())
+    assert "latin.json: not JSON: a byte that is not UTF-8, at byte" in refused(
+        f"/load {tmp_path}/latin.json\n".encode()
+    )
 
 
 def test_lines_that_end_as_on_windows(chatty):

@@ -9,8 +9,8 @@
 
 #include "chat/chat.h"
 #include "engine/random_model.h"
-#include "speech/buffer.h"
 #include "text/small_tokenizer.h"
+#include "util/buffer.h"
 
 static struct small_tokenizer small;
 static struct random_model *m;

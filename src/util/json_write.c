@@ -1,5 +1,5 @@
-// See json.h.
-#include "serve/json.h"
+// See json_write.h.
+#include "util/json_write.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 // Writes JSON. Commas come by themselves: what follows another value has one before it.
 #pragma once
-#include "speech/buffer.h"
+#include "util/buffer.h"
 
 // Each value has a key, which is plain ASCII, or NULL within a list and on its own.
 void json_open(struct buffer *out, const char *key, char bracket);     // '{' or '['

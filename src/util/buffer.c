@@ -1,5 +1,5 @@
 // See buffer.h.
-#include "speech/buffer.h"
+#include "util/buffer.h"
 
 #include <stdarg.h>
 #include <stdio.h>
