@@ -2,7 +2,7 @@
 #pragma once
 #include "cuda/ops.h"
 
-// Whether n tokens' products are vectors' (matvec.cuh): one's, and those of tokens apart (together.cu).
+// Whether n tokens' products are vectors' (matvec.cuh): one's, and those of tokens apart (apart.cu).
 bool as_vectors(const struct cuda_state *s, int n);
 // The type of what a step leaves: that which the product takes that reads it.
 enum dtype type_for_reader(const struct run *r, const struct step *step);

@@ -78,7 +78,7 @@ struct cuda_state {
     int vocab;         // the model's vocabulary; config->vocab_size is this rank's part of it
     size_t slab_bytes; // of quantised weights, see dequantise.cu
 
-    bool several;             // its tokens can be evaluated several at a time (together.cu); before step_open(): they are to be
+    bool several;             // its tokens can be evaluated several at a time (apart.cu); before step_open(): they are to be
     const struct turn *turns; // (n) of the pass that is being queued, where it is of tokens apart; else NULL
     struct several_graph passes[2][SEVERAL + 1]; // of such passes, by their number of tokens; [1]: of a batch's second one
     uint64_t number;                             // no other session's
@@ -167,10 +167,12 @@ yalm_status cuda_forward(struct cuda_state *state, const struct batch *batch, ya
 yalm_status cuda_steps(struct cuda_state *state, int first, int last, int n, bool selective, yalm_error *error);
 yalm_status cuda_classify(struct cuda_state *state, float *logits, const float *x, int n, yalm_error *error);
 
-// Tokens apart (together.cu), queued: a batch of one session's; and one token of each of n sessions.
+// Tokens apart, queued: a batch of one session's (apart.cu); and one token of each of n sessions (together.cu).
 yalm_status cuda_forward_apart(struct cuda_state *state, const struct batch *batch, yalm_error *error);
 yalm_status cuda_forward_together(void *const *states, const struct batch *batches, int n, yalm_error *error);
 int cuda_most_apart(const struct cuda_state *state);
+// A pass of n turns, n <= SEVERAL, on `by`: logits into rows [first, first + n) of by->many_logits; first: 0 or SEVERAL.
+yalm_status turns_pass(struct cuda_state *by, const struct turn *turns, int first, int n, yalm_error *error);
 // Of n turns' queries, keys and values, rotates and appends each where it belongs; and lets each attend as it would alone. Both
 // as of one session.
 yalm_status turns_append(const struct cuda_state *by, struct rope_append append, const struct step *step, int n,

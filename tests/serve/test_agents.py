@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 
@@ -113,16 +112,19 @@ def test_penalties_count_what_is_generated(server):
 
 
 def test_a_client_that_waits_hears_of_it(start):
-    """The second request waits for the only session: its stream says so meanwhile."""
+    """The second request waits for the only session: its stream says so meanwhile. Then the first one leaves."""
     busy = start("--parallel", 1)
-    first = threading.Thread(
-        target=busy.complete, args=("The king",), kwargs={"max_tokens": 2000, "ignore_eos": True, "n": 4}
-    )
-    first.start()
-    busy.wait_until(lambda: busy.busy() == 1)
-    answer = busy.post("/v1/completions", prompt="a", max_tokens=1, stream=True)
-    first.join()
-    assert answer.events and b" tokens read\n\n" in answer.body
+    fields = {"stream": True, "prompt": "The king", "max_tokens": 2000, "ignore_eos": True, "n": 16}
+    first, second = busy.connect(), busy.connect()
+    first.request("POST", "/v1/completions", json.dumps(fields))
+    first.getresponse().readline()
+    second.request("POST", "/v1/completions", json.dumps({"stream": True, "prompt": "a", "max_tokens": 1}))
+    response = second.getresponse()
+    heard = response.readline()
+    first.close()
+    assert heard.startswith(b": ") and heard.endswith(b" tokens read\n")
+    assert b"data: [DONE]" in response.read()
+    second.close()
 
 
 def test_anthropics_form_of_an_answer(talker):

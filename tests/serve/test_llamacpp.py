@@ -24,6 +24,7 @@ def test_text_is_that_of_completions(server):
 def test_stream_is_the_whole_in_pieces(server):
     fields = {"prompt": "The king said", "n_predict": 12, **SAME}
     parts = server.post("/completion", stream=True, **fields).body.decode().split("\n\n")
+    parts = [part for part in parts if not part.startswith(":")]  # a comment, where the prompt takes long
     assert parts.pop() == "" and all(part.startswith("data: ") for part in parts)  # and no [DONE]
     events = [json.loads(part[6:]) for part in parts]
     assert "".join(event["content"] for event in events) == server.post("/completion", **fields).json["content"]
