@@ -68,13 +68,26 @@ class _Reader:
             raise self.error(f"truncated: the header goes on past byte {len(self.data)}, where the file ends")
 
     def string(self) -> str:
-        (length,) = self.take("Q")
-        self.need(length)
-        self.at += length
+        return self.strings(1)[0]
+
+    def strings(self, count: int) -> list:
+        """A vocabulary has hundreds of thousands: the loop does no more than it must."""
+        found, data, at, end = [], self.data, self.at, len(self.data)
+        length_at = struct.Struct("<Q").unpack_from
         try:
-            return self.data[self.at - length : self.at].decode("utf-8")
+            for _ in range(count):
+                begin = at + 8
+                at = begin + length_at(data, at)[0]
+                if at > end:
+                    break
+                found.append(data[begin:at].decode("utf-8"))
+        except struct.error:  # there are no eight bytes
+            at = end + 1
         except UnicodeDecodeError as error:
-            raise self.error(f"text at byte {self.at - length} is not UTF-8: {error.reason}") from None
+            raise self.error(f"text at byte {begin} is not UTF-8: {error.reason}") from None
+        self.need(at - self.at)
+        self.at = at
+        return found
 
     def value(self, kind: int, where: str) -> object:
         if kind in SCALARS:
@@ -89,7 +102,7 @@ class _Reader:
         if inner != STRING:
             raise self.error(f"setting {shown(where)} is an array of type {inner}, which is not supported")
         self.need(8 * count)
-        return [self.string() for _ in range(count)]
+        return self.strings(count)
 
 
 def read_gguf(path: Path) -> GgufFile:

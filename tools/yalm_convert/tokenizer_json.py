@@ -1,5 +1,6 @@
 """tokenizer.json, which is the `tokenizers` library's, in the form of docs/format.md ("tokenizer")."""
 
+import codecs
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
@@ -163,7 +164,7 @@ def _vocabulary(model: dict, byte_level: bool, path: Path) -> Vocabulary:
     if not isinstance(vocab, dict) or not vocab:
         raise ModelError(f"{path}: model.vocab: expected an object with pieces")
     vocabulary = Vocabulary()
-    alphabet = _byte_alphabet()
+    alphabet = {ord(c): byte for c, byte in _byte_alphabet().items()}
     unknown = model.get("unk_token")
     for piece, token in vocab.items():
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < MAX_PIECES:
@@ -178,10 +179,13 @@ def _vocabulary(model: dict, byte_level: bool, path: Path) -> Vocabulary:
         elif not byte_level:
             # A piece with a real space can never be found: spaces are written otherwise by then.
             vocabulary.add(token, piece.replace(SPACE, " ").encode("utf-8"), UNUSED if " " in piece else NORMAL)
-        elif all(c in alphabet for c in piece):
-            vocabulary.add(token, bytes(alphabet[c] for c in piece), NORMAL)
-        else:  # found in no text, since bytes never look like this; an added token may give it its meaning
-            vocabulary.add(token, piece.encode("utf-8"), UNUSED)
+        else:
+            try:
+                vocabulary.add(token, codecs.charmap_encode(piece, "strict", alphabet)[0], NORMAL)
+            except (
+                UnicodeEncodeError
+            ):  # found in no text, since bytes never look like this; an added token may give it its meaning
+                vocabulary.add(token, piece.encode("utf-8"), UNUSED)
     return vocabulary
 
 
@@ -207,13 +211,17 @@ def _merges(model: dict, text_ids: dict, path: Path) -> np.ndarray:
     vocab, ranks = model["vocab"], {}
     for rank, merge in enumerate(model["merges"]):
         pair = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(p, str) and p for p in pair):
+        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], str):
             raise ModelError(f"{path}: merge {rank} is {merge!r}, expected two pieces")
-        for piece in (*pair, "".join(pair)):
+        left, right = pair
+        if not left or not right:
+            raise ModelError(f"{path}: merge {rank} is {merge!r}, expected two pieces")
+        if left in text_ids and right in text_ids and left + right in text_ids:
+            ranks[text_ids[left], text_ids[right]] = rank  # the last of equals counts, as in `tokenizers`
+            continue
+        for piece in (left, right, left + right):
             if piece not in vocab:
                 raise ModelError(f"{path}: merge {rank} ({merge!r}) names {piece!r}, which is not in the vocabulary")
-        if all(piece in text_ids for piece in (*pair, "".join(pair))):
-            ranks[text_ids[pair[0]], text_ids[pair[1]]] = rank  # the last of equals counts, as in `tokenizers`
     if not ranks:
         raise ModelError(f"{path}: the tokenizer has no merges")
     ordered = sorted(ranks, key=ranks.get)
