@@ -8,10 +8,12 @@
 #include "cli/throughput.h"
 
 // What the products with this model's weights are made of, at best: on a GPU all but fp32's of its matrix units' products, on
-// the CPU quantised ones' of 8-bit multiply-adds.
+// the CPU quantised ones' of 8-bit multiply-adds. Mixtures are quantised where a weight has fewer than twelve bits.
 static double arithmetic_limit(const struct report *report)
 {
-    if (report->facts->weight_dtype[0] == 'q' && report->limits.dot_gop_per_s > 0)
+    const bool mixed = strcmp(report->facts->weight_dtype, "mixed") == 0,
+               few_bits = 8 * report->facts->weight_bytes < 12 * (uint64_t)report->facts->n_params;
+    if ((report->facts->weight_dtype[0] == 'q' || (mixed && few_bits)) && report->limits.dot_gop_per_s > 0)
         return report->limits.dot_gop_per_s;
     const bool matrices = report->limits.matrix_gop_per_s > 0 && strcmp(report->facts->weight_dtype, "fp32") != 0;
     return matrices ? report->limits.matrix_gop_per_s : report->limits.fma_gop_per_s;

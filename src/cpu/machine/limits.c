@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 
+#include "cpu/machine/isa.h"
 #include "cpu/machine/reading.h"
 #include "util/clock.h"
 #include "util/memory.h"
@@ -128,6 +129,7 @@ yalm_status limits_measure(struct team *team, const struct cpu_kernels *kernels,
     if (!readers)
         memory_pages_free(run.block, n * run.share);
     limits->fma_gop_per_s = 1e-9 * measure_loop(&run, kernels->fma_loop, 0.125 * seconds);
-    limits->dot_gop_per_s = 1e-9 * measure_loop(&run, kernels->quant->dot_loop, 0.125 * seconds);
+    const struct matmul16 *tiles = matmul16_of(kernels, MATMUL16_TILES_BYTES);
+    limits->dot_gop_per_s = 1e-9 * measure_loop(&run, tiles ? tiles->fma_loop : kernels->quant->dot_loop, 0.125 * seconds);
     return YALM_OK;
 }
