@@ -92,7 +92,7 @@ def norms_before(c, p):
     dim, kind = c["hidden_size"], c["model_type"]
     names = ["post_feedforward" if kind in ("olmo2", "olmo3") else "input"]
     names += ["post_self_attn", "post_mlp"] if kind == "glm4" else []
-    names += ["pre_feedforward", "post_feedforward"] if kind.startswith("gemma") else []
+    names += ["pre_feedforward", "post_feedforward"] if kind in ("gemma2", "gemma3_text") else []
     return {p + f"{name}_layernorm.weight": (dim,) for name in names}
 
 

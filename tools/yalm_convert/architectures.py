@@ -55,6 +55,11 @@ MINISTRAL3 = dict(
 )  # fmt: skip
 OLMO2 = dict(LLAMA, vocab_size=50304, rms_norm_eps=1e-5)
 OLMO3 = dict(OLMO2, rope_theta=5e5, rope_local_base_freq=5e5, sliding_window=4096, sliding_window_pattern=4)
+GEMMA = dict(
+    LLAMA, vocab_size=256000, hidden_size=3072, intermediate_size=24576, num_hidden_layers=28, num_attention_heads=16,
+    num_key_value_heads=16, head_dim=256, max_position_embeddings=8192, tie_word_embeddings=True,
+    hidden_act="gelu_pytorch_tanh", use_bidirectional_attention=False,
+)  # fmt: skip
 GEMMA2 = dict(
     LLAMA, vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8,
     num_key_value_heads=4, head_dim=256, max_position_embeddings=8192, tie_word_embeddings=True, sliding_window=4096,
@@ -138,6 +143,7 @@ ARCHITECTURES = {
     "Ministral3ForCausalLM": Architecture("ministral3", MINISTRAL3, "always"),
     "Olmo2ForCausalLM": Architecture("olmo2", OLMO2, "none", ("attention_bias",), ("norms_after", "whole_qk_norm")),
     "Olmo3ForCausalLM": Architecture("olmo3", OLMO3, "types", ("attention_bias",), ("norms_after", "whole_qk_norm")),
+    "GemmaForCausalLM": Architecture("gemma", GEMMA, biases=("attention_bias",), changes=Changes(norm_plus=1.0)),
     "Gemma2ForCausalLM": Architecture(
         "gemma2", GEMMA2, "types", ("attention_bias",), ("norms_around",), changes=Changes(norm_plus=1.0)
     ),

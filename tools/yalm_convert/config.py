@@ -159,7 +159,7 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
             raise keys.error(f"RoPE type {shown(kind['rope']['type'])} is not supported with {name}")
     if recurs:
         facts.update(read_recurrent(keys, facts["n_layers"]))
-    if "query_pre_attn_scalar" in keys.defaults:
+    if "use_bidirectional_attention" in keys.defaults and not is_gemma4(keys):
         _gemma(keys, facts)
     logits_scale = _scales(keys, facts) if "logits_scaling" in keys.defaults else 1.0
     if "no_rope_layer_interval" in keys.defaults:
@@ -227,20 +227,18 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
 
 
 def _activation(keys: Keys) -> str:
-    """The activation in the format's words. Gemma has it under a name of its own; the usual name means nothing
-    there."""
+    """The activation in the format's words. Gemma 2 and later have it under a name of their own; the usual name means
+    nothing there. Gemma 1's releases say "gelu", and transformers reads that as the other."""
     if "swiglu_limit" in keys.defaults:
         for key in ("swiglu_limit", "swiglu_alpha"):
             if keys.number(key, keys.defaults[key], 0, 1e9) != keys.defaults[key]:
                 raise keys.error(f"{key}: found {shown(keys.values[key])}, expected {keys.defaults[key]}")
-    gemma = "hidden_activation" in keys.defaults
-    key, expected, ours = (
-        ("hidden_activation", "gelu_pytorch_tanh", "gelu_tanh") if gemma else ("hidden_act", "silu", "silu")
-    )
+    key = "hidden_activation" if "hidden_activation" in keys.defaults else "hidden_act"
+    expected = keys.defaults.get(key, "silu")
     name = keys.string(key, expected)
-    if name != expected:
+    if name != expected and (name, expected, key) != ("gelu", "gelu_pytorch_tanh", "hidden_act"):
         raise keys.error(f"{key}: activation {shown(name)} is not supported, expected {expected!r}")
-    return "clamped" if "swiglu_limit" in keys.defaults else ours
+    return "clamped" if "swiglu_limit" in keys.defaults else "silu" if expected == "silu" else "gelu_tanh"
 
 
 def _sizes(keys: Keys) -> dict:
@@ -274,11 +272,14 @@ def _sizes(keys: Keys) -> dict:
 
 def _gemma(keys: Keys, facts: dict) -> None:
     """Gemma's scales and bounds of scores, logits and embedding."""
-    scalar = keys.number("query_pre_attn_scalar", keys.defaults["query_pre_attn_scalar"], 1e-3, 1e6)
-    if scalar != facts["head_dim"]:
-        facts["attention_scale"] = scalar**-0.5
+    if "query_pre_attn_scalar" in keys.defaults:
+        scalar = keys.number("query_pre_attn_scalar", keys.defaults["query_pre_attn_scalar"], 1e-3, 1e6)
+        if scalar != facts["head_dim"]:
+            facts["attention_scale"] = scalar**-0.5
     facts["embedding_scale"] = facts["hidden_dim"] ** 0.5
     for key, fact in (("attn_logit_softcapping", "attention_softcap"), ("final_logit_softcapping", "logits_softcap")):
+        if key not in keys.defaults:
+            continue
         cap = keys.number(key, None if key in keys.values else keys.defaults[key], 1e-3, 1e6)
         if cap is not None and keys.defaults[key] is None and fact == "attention_softcap":
             raise keys.error(f"{key} is {cap:g}, which transformers leaves out of this architecture")
