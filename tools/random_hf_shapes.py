@@ -90,7 +90,7 @@ def gemma4_shapes(c):
 
 def norms_before(c, p):
     dim, kind = c["hidden_size"], c["model_type"]
-    names = ["post_feedforward" if kind in ("olmo2", "olmo3") else "input"]
+    names = ["post_feedforward" if kind in ("olmo2", "olmo3", "exaone4") else "input"]
     names += ["post_self_attn", "post_mlp"] if kind == "glm4" else []
     names += ["pre_feedforward", "post_feedforward"] if kind in ("gemma2", "gemma3_text") else []
     return {p + f"{name}_layernorm.weight": (dim,) for name in names}
@@ -113,12 +113,14 @@ def attention_shapes(c, p, recurrent):
         ):  # and a gate for each component of what comes out
             rows *= 2
         shapes[p + f"self_attn.{name}_proj.weight"] = (rows, cols)
-        biased = "qkv" if kind == "qwen2" or kind.startswith("glm4") else "qkvo"
-        if (c.get("attention_bias") or kind == "qwen2") and name in biased:
+        biased = "qkv" if kind.startswith(("qwen2", "glm", "seed_oss", "helium", "solar_open")) else "qkvo"
+        if (c.get("attention_bias") or c.get("use_bias") or kind.startswith("qwen2")) and name in biased:
             shapes[p + f"self_attn.{name}_proj.bias"] = (rows,)
-    if kind in ("olmo2", "olmo3"):
+    if kind == "granite_swa":
+        shapes[p + "self_attn.sinks"] = (c["num_attention_heads"],)
+    if kind in ("olmo2", "olmo3", "olmoe", "minimax_m2"):
         shapes |= {p + "self_attn.q_norm.weight": (q,), p + "self_attn.k_norm.weight": (kv,)}
-    if kind.startswith(("qwen3", "gemma3")) or c.get("use_qk_norm"):
+    elif kind.startswith(("qwen3", "gemma3", "exaone4", "mellum", "dots1", "hy_v3")) or c.get("use_qk_norm"):
         shapes |= {p + f"self_attn.{name}_norm.weight": (hd,) for name in "qk"}
     return shapes
 
@@ -152,9 +154,23 @@ def glm4_experts(c, p):
     return shapes | gate_up_down(p + "mlp.shared_experts.", width * c["n_shared_experts"], dim)
 
 
+def hy_v3_experts(c, p):
+    dim, n, width = c["hidden_size"], c["num_experts"], c["moe_intermediate_size"]
+    shapes = {p + "mlp.router.gate.weight": (n, dim), p + "mlp.expert_bias": (n,)}
+    for e in range(n):
+        shapes |= gate_up_down(p + f"mlp.experts.{e}.", width, dim)
+    return shapes | gate_up_down(p + "mlp.shared_mlp.", width * c["num_shared_experts"], dim)
+
+
 def granite_experts(c, p):
     dim, ffn, n = c["hidden_size"], c["intermediate_size"], c["num_local_experts"]
-    return {
+    shared = c.get("shared_intermediate_size")
+    beside = (
+        {p + "shared_mlp.input_linear.weight": (2 * shared, dim), p + "shared_mlp.output_linear.weight": (dim, shared)}
+        if shared
+        else {}
+    )
+    return beside | {
         p + "block_sparse_moe.router.layer.weight": (n, dim),
         p + "block_sparse_moe.input_linear.weight": (n, 2 * ffn, dim),
         p + "block_sparse_moe.output_linear.weight": (n, dim, ffn),
@@ -167,17 +183,21 @@ def mixtral_experts(c, p):
     for e in range(c["num_local_experts"]):
         for name, rows, cols in (("w1", ffn, dim), ("w2", dim, ffn), ("w3", ffn, dim)):
             shapes[p + f"block_sparse_moe.experts.{e}.{name}.weight"] = (rows, cols)
+    if c["model_type"] == "minimax_m2":
+        shapes[p + "block_sparse_moe.e_score_correction_bias"] = (c["num_local_experts"],)
     return shapes
 
 
 def qwen3_experts(c, p):
-    dim, n, width = c["hidden_size"], c["num_experts"], c["moe_intermediate_size"]
+    dim, n, width = c["hidden_size"], c["num_experts"], c.get("moe_intermediate_size", c["intermediate_size"])
     shapes = {p + "mlp.gate.weight": (n, dim)}
-    if "shared_expert_intermediate_size" not in c:
+    if "shared_expert_intermediate_size" not in c or c["model_type"] == "qwen2_moe":
         for e in range(n):
             shapes |= gate_up_down(p + f"mlp.experts.{e}.", width, dim)
-        return shapes
-    shapes |= {p + "mlp.experts.gate_up_proj": (n, 2 * width, dim), p + "mlp.experts.down_proj": (n, dim, width)}
+        if "shared_expert_intermediate_size" not in c:
+            return shapes
+    else:
+        shapes |= {p + "mlp.experts.gate_up_proj": (n, 2 * width, dim), p + "mlp.experts.down_proj": (n, dim, width)}
     shapes[p + "mlp.shared_expert_gate.weight"] = (1, dim)
     return shapes | gate_up_down(p + "mlp.shared_expert.", c["shared_expert_intermediate_size"], dim)
 
@@ -186,20 +206,26 @@ def ffn_shapes(c, p, i):
     dim, ffn, kind = c["hidden_size"], c["intermediate_size"], c["model_type"]
     if kind == "gpt_oss":
         return gpt_oss_experts(c, p)
-    if kind == "glm4_moe" and i >= c["first_k_dense_replace"]:
+    if kind in ("glm4_moe", "solar_open", "dots1") and i >= (c["first_k_dense_replace"] or 0):
         return glm4_experts(c, p)
-    if kind == "granitemoe":
+    if kind.startswith("granitemoe"):
         return granite_experts(c, p)
+    if kind == "hy_v3" and i > 0:
+        return hy_v3_experts(c, p)
     if "num_local_experts" in c:
         return mixtral_experts(c, p)
-    if "num_experts" in c and i not in c.get("mlp_only_layers", []) and (i + 1) % c.get("decoder_sparse_step", 1) == 0:
+    if c.get("mlp_layer_types", ["dense" if kind == "hy_v3" else "sparse"] * (i + 1))[i] == "dense":
+        pass
+    elif (
+        "num_experts" in c and i not in c.get("mlp_only_layers", []) and (i + 1) % c.get("decoder_sparse_step", 1) == 0
+    ):
         return qwen3_experts(c, p)
-    if kind in ("phi3", "glm4"):
+    if kind in ("phi3", "glm", "glm4"):
         return {p + "mlp.gate_up_proj.weight": (2 * ffn, dim), p + "mlp.down_proj.weight": (dim, ffn)}
     shapes = {}
     for name, shape in gate_up_down(p + "mlp.", ffn, dim).items():
         shapes[name] = shape
-        if c.get("mlp_bias"):
+        if c.get("mlp_bias") or c.get("use_bias"):
             shapes[name.replace(".weight", ".bias")] = shape[:1]
     return shapes
 
@@ -213,7 +239,8 @@ def tensor_shapes(c):
         p = f"model.layers.{i}."
         recurrent = c.get("layer_types", ["full_attention"] * (i + 1))[i] == "linear_attention"
         shapes |= norms_before(c, p) | attention_shapes(c, p, recurrent)
-        shapes |= {p + "post_attention_layernorm.weight": (dim,)} | ffn_shapes(c, p, i)
+        second = "pre_feedforward" if c["model_type"] == "vaultgemma" else "post_attention"
+        shapes |= {p + f"{second}_layernorm.weight": (dim,)} | ffn_shapes(c, p, i)
     shapes["model.norm.weight"] = (dim,)
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, dim)

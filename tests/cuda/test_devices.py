@@ -31,7 +31,8 @@ SCENARIOS = {"prefill", "pieces", "decode", "odd-calls", "rollback", "endless", 
 DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 
 # What these have the others have too, each for itself: `make test` leaves them out.
-NOT_HERE = ("tiny-granite-moe", "tiny-glm4") if EMULATED and not THOROUGH else ()
+NOT_HERE = {"tiny-granite-moe", "tiny-glm4", "tiny-gemma"} | cases.ROWS if EMULATED and not THOROUGH else set()
+NOT_HERE -= {"tiny-granite-swa", "tiny-exaone4", "tiny-minimax-m2"}  # which have together what is apart elsewhere
 MORE = {  # heads for which only one kernel is there
     "gemma4-long-heads": dataclasses.replace(
         cases.CASES["tiny-gemma4"],
@@ -75,6 +76,7 @@ ROUTED = (
     "tiny-qwen3_5-moe",
     "tiny-qwen3-next",
     "tiny-gemma4-moe",
+    *(name for name in cases.CASES if name in cases.ROWS and cases.has_experts(cases.CASES[name])),
 )
 # (case, dtype of the matrices, cache): every architecture option in fp32, which is compared the closest, and those in
 # 16 bits whose way through the kernels differs. A GPU runs them all both ways; the emulator takes its time.

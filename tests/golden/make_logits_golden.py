@@ -23,6 +23,12 @@ import transformers
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "parity"))
 import cases
 
+# Whose logits of routers decide which experts are chosen; transformers gives them out.
+ROUTERS = (
+    "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "gpt_oss", "granitemoe", "granitemoeshared",
+    "olmoe", "mellum",
+)  # fmt: skip
+
 
 def forward(directory, ids, dtype):
     model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -30,9 +36,7 @@ def forward(directory, ids, dtype):
     ).eval()
     more = (
         {"output_router_logits": True}
-        if model.config.model_type
-        in ("mixtral", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "gpt_oss", "granitemoe")
-        or getattr(model.config, "enable_moe_block", False)
+        if model.config.model_type in ROUTERS or getattr(model.config, "enable_moe_block", False)
         else {}
     )
     with torch.no_grad():

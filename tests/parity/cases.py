@@ -59,6 +59,7 @@ GEMMA4_ROPES = dict(
 )
 LOCAL_ROPE = ("rope_theta", "rope_local_base_freq")
 LONG = generator.long_rope(12)
+ROWS = set(generator.rows())  # they compute what others do
 SMALL = (96, 160, 2, 4, 2, 320, 256)
 
 
@@ -81,6 +82,7 @@ def make_cases():
         "tiny-gemma4-e": 192,
     }
     presets = {name: config for name, config in generator.PRESETS.items() if name.startswith("tiny-")}
+    lengths |= dict.fromkeys(ROWS, 304)
     cases = [Case(name, config, n_tokens=lengths.get(name, 160)) for name, config in presets.items()]
     moe_step = generator.qwen3_moe(
         96, 200, 4, 4, 1, 320, 256, head_dim=24, experts=4, active=1, decoder_sparse_step=2, norm_topk_prob=True
@@ -237,6 +239,10 @@ def make_cases():
         Case("yarn-mscale", generator.llama(*SMALL, rope_scaling=yarn(mscale=0.9, mscale_all_dim=0.5))),
     ]
     return {case.name: case for case in cases}
+
+
+def has_experts(case):
+    return bool({"num_local_experts", "num_experts", "n_routed_experts"} & set(case.config or {}))
 
 
 CASES = make_cases()

@@ -19,6 +19,7 @@ def bases(tmp_path_factory):
     names |= {"qwen2": "tiny-qwen2", "qwen3_moe": "tiny-qwen3-moe", "phi3": "tiny-phi3", "smollm3": "tiny-smollm3"}
     names |= {name: f"tiny-{name}" for name in ("gemma2", "gemma3", "olmo3", "gpt-oss", "glm4-moe")}
     names |= {"granite": "tiny-granite", "ministral3": "tiny-ministral3", "qwen3": "tiny-qwen3"}
+    names |= {name.removeprefix("tiny-"): name for name in hf.random_hf_model.rows()} | {"gemma": "tiny-gemma"}
     made = {name: hf.make(preset, home / name) for name, preset in names.items()}
     made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
     return made
@@ -54,7 +55,11 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
 CONFIGS = [
     # base, changes, what the message says
     ("llama", {"architectures": ["FalconForCausalLM"]}, 'architectures: ["FalconForCausalLM"] is not supported'),
-    ("llama", {"architectures": ...}, "architectures: nothing is not supported"),
+    ("llama", {"architectures": ...}, "architectures: nothing is not supported: README.md lists those that are"),
+    ("llama", {"architectures": ["DeepseekV3ForCausalLM"]}, "is not supported: yalm lacks latent attention (MLA)"),
+    ("llama", {"architectures": ["GraniteMoeHybridForCausalLM"]}, "is not supported: yalm lacks Mamba's recurrence"),
+    ("llama", {"architectures": ["Ernie4_5_MoeForCausalLM"]}, "yalm lacks a bias beside the softmax that chooses experts"),
+    ("llama", {"architectures": ["NoSuchForCausalLM"]}, "is not supported: README.md lists those that are"),
     ("llama", {"architectures": ["LlamaForCausalLM"] * 2}, "is not supported"),
     ("llama", {"architectures": [["LlamaForCausalLM"]]}, "is not supported"),
     ("llama", {"model_type": "qwen2"}, 'model_type "qwen2" is not supported with LlamaForCausalLM'),
@@ -117,6 +122,18 @@ CONFIGS = [
         {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": "gemma3"}},
         'text_config.model_type "gemma3" of Mistral3ForConditionalGeneration is not supported, expected mistral, ministral3',
     ),
+    ("ernie4_5", {"use_bias": 1}, "attention_bias: found 1, expected true or false"),
+    ("ernie4_5", {"attention_bias": False}, "use_bias is true, but attention_bias is false"),
+    ("seed-oss", {"attention_bias": False, "attention_out_bias": True}, "attention_out_bias is true without attention_bias"),
+    ("granite-swa", {"layer_rope_theta": [1e4] * 3}, "layer_rope_theta: found [10000.0, 10000.0, 10000.0], expected a number for"),
+    ("granite-swa", {"layer_rope_theta": [0, 1e4, 1e5, 0]}, "in layers of sliding_attention, expected one number"),
+    ("granite-swa", {"layer_rope_theta": [0, True, 1e5, 0]}, "layer_rope_theta: found [0, true, 100000.0, 0], expected"),
+    ("minimax-m2", {"use_qk_norm": False}, "use_qk_norm: found false, expected true"),
+    ("minimax-m2", {"rotary_dim": 34}, "rotary_dim: found 34, expected an integer from 2 to 32"),
+    ("mellum", {"mlp_layer_types": ["sparse"] * 3}, "expected 'dense' or 'sparse' for each of 4 layers"),
+    ("dots1", {"n_routed_experts": None}, "n_routed_experts: found nothing, expected an integer"),
+    ("qwen2-moe", {"use_sliding_window": True}, "use_sliding_window is true, which Qwen2MoeForCausalLM does not have"),
+    ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention is true, which is not supported"),
     ("gemma2", {"hidden_activation": "gelu"}, 'hidden_activation: activation "gelu" is not supported, expected'),
     ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: found 0, expected a number from 0.001"),
     ("gemma2", {"attn_logit_softcapping": -1}, "attn_logit_softcapping: found -1, expected a number"),
@@ -481,3 +498,18 @@ def test_norms_never_overflow(directory, monkeypatch, capsys, tmp_path):
     good = directory()
     with_value(good, "model.norm.weight", 1e6)
     assert hf.call(monkeypatch, capsys, good, tmp_path / "model.bin", "--dtype", "fp16")[0] == 0
+
+
+def test_a_refused_architecture_is_one_short_line():
+    """Without the file's name, however long the names are that it has."""
+    from yalm_convert.architectures import ARCHITECTURES
+    from yalm_convert.config import model_config
+    from yalm_convert.errors import ModelError
+    from yalm_convert.multimodal import WHOLES
+    from yalm_convert.refused import LACKING, why_not
+
+    for name in [*(stem for stems in LACKING.values() for stem in stems.split()), "x" * 1000, ["y"] * 100, None]:
+        with pytest.raises(ModelError) as refused:
+            model_config({"architectures": [name]}, "config.json")
+        assert len(str(refused.value)) <= 200 and "is not supported: " in str(refused.value), name
+    assert not [name for name in [*ARCHITECTURES, *WHOLES] if "lacks" in why_not(name)]

@@ -343,7 +343,7 @@ def test_truncated_anywhere(model, refused, tmp_path):
         (b"GGUF\1\0\0\0" + bytes(100), "a GGUF file of version 1, expected version 2 or 3"),
         (b"GGUF\0\0\0\3" + bytes(100), "a GGUF file of a big-endian machine"),
         (b"GGUF\3\0\0\0" + bytes(8) + b"\xff" * 16, "truncated: "),
-        (b"GGUF\3\0\0\0" + bytes(16), "general.architecture: null is not supported, expected one of llama"),
+        (b"GGUF\3\0\0\0" + bytes(16), "general.architecture: null is not supported: README.md lists those that are"),
     ],
     ids=lambda value: str(value)[:20],
 )

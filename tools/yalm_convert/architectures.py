@@ -28,8 +28,9 @@ QWEN2 = dict(
 QWEN3 = dict(QWEN2, head_dim=128)
 QWEN3_MOE = dict(
     QWEN2, hidden_size=2048, intermediate_size=6144, num_hidden_layers=24, num_key_value_heads=4, max_window_layers=0,
-    num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768,
+    num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, norm_topk_prob=False,
 )  # fmt: skip
+QWEN3_VL_MOE = {key: value for key, value in QWEN3_MOE.items() if key != "norm_topk_prob"}
 PHI3 = dict(
     LLAMA, vocab_size=32064, hidden_size=3072, intermediate_size=8192, max_position_embeddings=4096, rms_norm_eps=1e-5,
     original_max_position_embeddings=4096, partial_rotary_factor=1.0,
@@ -82,6 +83,58 @@ GEMMA4 = dict(
 GEMMA4_UNIFIED = dict(  # of 12B
     GEMMA4, hidden_size_per_layer_input=0, sliding_window=1024, max_position_embeddings=262144
 )  # fmt: skip
+GLM = dict(GLM4, rms_norm_eps=1.5625e-7)
+HELIUM = dict(
+    LLAMA, vocab_size=48000, hidden_size=2560, intermediate_size=7040, num_hidden_layers=24, num_attention_heads=20,
+    num_key_value_heads=20, head_dim=128, max_position_embeddings=4096, rms_norm_eps=1e-8, rope_theta=1e5,
+)  # fmt: skip
+ERNIE4_5 = dict(
+    LLAMA, vocab_size=103424, hidden_size=1024, intermediate_size=3072, num_hidden_layers=18, num_attention_heads=16,
+    num_key_value_heads=2, head_dim=128, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=5e5,
+    tie_word_embeddings=True,
+)  # fmt: skip
+SEED_OSS = dict(
+    LLAMA, vocab_size=155136, intermediate_size=27648, num_hidden_layers=64, num_attention_heads=80, num_key_value_heads=8,
+    head_dim=128, max_position_embeddings=524288, attention_bias=True, attention_out_bias=False,
+)  # fmt: skip
+CWM = dict(
+    LLAMA, vocab_size=128256, hidden_size=6144, intermediate_size=21504, num_hidden_layers=64, num_attention_heads=48,
+    num_key_value_heads=8, head_dim=128, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=1e6,
+    sliding_window=8192, sliding_window_pattern=4, rope_parameters={
+        "rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+)  # fmt: skip
+MINISTRAL = dict(MISTRAL, rms_norm_eps=1e-6, max_window_layers=0)
+EXAONE4 = dict(
+    LLAMA, vocab_size=102400, intermediate_size=16384, num_key_value_heads=32, rms_norm_eps=1e-5, sliding_window=4096,
+    sliding_window_pattern=4, full_unrotated=True,
+)  # fmt: skip
+OLMOE = dict(
+    LLAMA, vocab_size=50304, hidden_size=2048, intermediate_size=2048, num_hidden_layers=16, num_attention_heads=16,
+    max_position_embeddings=4096, rms_norm_eps=1e-5, num_local_experts=64, num_experts_per_tok=8, norm_topk_prob=False,
+)  # fmt: skip
+MINIMAX_M2 = dict(
+    LLAMA, vocab_size=200064, hidden_size=3072, intermediate_size=1536, num_hidden_layers=62, num_attention_heads=48,
+    num_key_value_heads=8, head_dim=128, max_position_embeddings=196608, rope_theta=5e6, num_local_experts=256,
+    num_experts_per_tok=8, partial_rotary_factor=1.0, rotary_dim=None,
+)  # fmt: skip
+SOLAR_OPEN = dict(
+    GLM4_MOE, vocab_size=196608, num_hidden_layers=48, num_attention_heads=64, head_dim=128, rope_theta=1e6,
+    moe_intermediate_size=1280, first_k_dense_replace=0, partial_rotary_factor=1.0,
+)  # fmt: skip
+DOTS1 = dict(
+    LLAMA, vocab_size=152064, hidden_size=4608, intermediate_size=10944, num_hidden_layers=62, num_key_value_heads=32,
+    sliding_window=4096, max_window_layers=62, moe_intermediate_size=1408, num_experts=None, num_experts_per_tok=1,
+    n_routed_experts=None, n_shared_experts=None, routed_scaling_factor=1.0, n_group=1, topk_group=1,
+    first_k_dense_replace=0, norm_topk_prob=False,
+)  # fmt: skip
+HY_V3 = dict(
+    LLAMA, vocab_size=120832, intermediate_size=13312, num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8,
+    head_dim=128, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=11158840.0, moe_intermediate_size=1536,
+    num_experts=192, num_experts_per_tok=8, n_shared_experts=1, routed_scaling_factor=2.826,
+    mlp_layer_types=None, first_k_dense_replace=1,
+)  # fmt: skip
 GPT_OSS = dict(
     LLAMA, vocab_size=201088, hidden_size=2880, intermediate_size=2880, num_hidden_layers=36, num_attention_heads=64,
     num_key_value_heads=8, head_dim=64, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=150000.0,
@@ -95,8 +148,23 @@ GRANITE = dict(
     LLAMA, embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0,
 )  # fmt: skip
 GRANITE_MOE = dict(GRANITE, num_local_experts=8, num_experts_per_tok=2)
-
-
+GRANITE_MOE_SHARED = dict(GRANITE_MOE, shared_intermediate_size=0)
+GRANITE_SWA = dict(
+    GRANITE, vocab_size=100352, hidden_size=2560, intermediate_size=8192, num_hidden_layers=24, num_attention_heads=20,
+    num_key_value_heads=4, max_position_embeddings=8192, rms_norm_eps=1e-5, tie_word_embeddings=True, sliding_window=128,
+    sliding_window_pattern=4, layer_rope_theta=None,
+)  # fmt: skip
+QWEN2_MOE = dict(
+    QWEN2, hidden_size=2048, intermediate_size=5632, num_hidden_layers=24, num_attention_heads=16, num_key_value_heads=16,
+    moe_intermediate_size=1408, shared_expert_intermediate_size=5632, num_experts=60, num_experts_per_tok=4,
+    norm_topk_prob=False, qkv_bias=True,
+)  # fmt: skip
+MELLUM = dict(
+    LLAMA, vocab_size=98304, hidden_size=2304, intermediate_size=7168, num_hidden_layers=28, num_key_value_heads=4,
+    head_dim=128, max_position_embeddings=131072, rope_theta=5e5, rope_local_base_freq=1e4, sliding_window=1024,
+    sliding_window_pattern=1, moe_intermediate_size=896, num_experts=64, num_experts_per_tok=8, norm_topk_prob=True,
+    mlp_layer_types=None,
+)  # fmt: skip
 QWEN3_5 = dict(
     LLAMA, vocab_size=248320, intermediate_size=12288, num_attention_heads=16, num_key_value_heads=4,
     max_position_embeddings=32768,
@@ -126,8 +194,17 @@ class Architecture:
     ropes: tuple = ("default", "linear", "llama3", "yarn", "longrope")
     changes: Changes = UNCHANGED
     only_qkv: bool = False  # attention_bias is not of o
+    keys: tuple = ()  # (its name of a key, our names) each
+    told: tuple = ()  # (key, the one value that it may have) each
 
 
+GRANITE_NAMES = (
+    (".block_sparse_moe.experts.gate_up_proj", ".block_sparse_moe.input_linear.weight"),
+    (".block_sparse_moe.experts.down_proj", ".block_sparse_moe.output_linear.weight"),
+    (".block_sparse_moe.router.weight", ".block_sparse_moe.router.layer.weight"),
+    (".shared_mlp.input_linear.", ".block_sparse_moe.shared_experts.gate_up_proj."),
+    (".shared_mlp.output_linear.", ".block_sparse_moe.shared_experts.down_proj."),
+)
 GEMMA4_CHANGES = Changes(placed=True, values_are_keys=True)
 ARCHITECTURES = {
     "LlamaForCausalLM": Architecture("llama", LLAMA, biases=("attention_bias", "mlp_bias")),
@@ -136,7 +213,9 @@ ARCHITECTURES = {
     "Qwen2ForCausalLM": Architecture("qwen2", QWEN2, "asked", facts=("qkv_bias",)),
     "Qwen3ForCausalLM": Architecture("qwen3", QWEN3, "asked", ("attention_bias",), ("qk_norm",)),
     "Qwen3MoeForCausalLM": Architecture("qwen3_moe", QWEN3_MOE, "asked", ("attention_bias",), ("qk_norm",)),
+    "Qwen3VLMoeTextModel": Architecture("qwen3_vl_moe_text", QWEN3_VL_MOE, "none", ("attention_bias",), ("qk_norm",)),
     "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default", "longrope")),
+    "GlmForCausalLM": Architecture("glm", GLM, "none", ("attention_bias",), changes=Changes(pairs=True), only_qkv=True),
     "Glm4ForCausalLM": Architecture(
         "glm4", GLM4, "none", ("attention_bias",), ("norms_around",), changes=Changes(pairs=True), only_qkv=True
     ),
@@ -159,7 +238,9 @@ ARCHITECTURES = {
         "gpt_oss", GPT_OSS, "types", ("attention_bias",), ("mlp_bias", "router_bias", "sink_logits")
     ),
     "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
-    "GraniteMoeForCausalLM": Architecture("granitemoe", GRANITE_MOE, biases=("attention_bias",)),
+    "GraniteMoeForCausalLM": Architecture(
+        "granitemoe", GRANITE_MOE, biases=("attention_bias",), changes=Changes(names=GRANITE_NAMES)
+    ),
     "Qwen3NextForCausalLM": Architecture(
         "qwen3_next",
         QWEN3_NEXT,
@@ -180,6 +261,76 @@ ARCHITECTURES = {
         changes=Changes(norm_plus=1.0),
     ),
     "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
+    "VaultGemmaForCausalLM": Architecture(
+        "vaultgemma",
+        GEMMA2,
+        "types",
+        ("attention_bias",),
+        changes=Changes(norm_plus=1.0, names=((".pre_feedforward_layernorm.", ".post_attention_layernorm."),)),
+    ),
+    "HeliumForCausalLM": Architecture(
+        "helium", HELIUM, "none", ("attention_bias", "mlp_bias"), changes=Changes(pairs=True), only_qkv=True
+    ),
+    "Ernie4_5ForCausalLM": Architecture(
+        "ernie4_5",
+        ERNIE4_5,
+        "none",
+        ("attention_bias", "mlp_bias"),
+        changes=Changes(pairs=True),
+        keys=(("use_bias", ("attention_bias", "mlp_bias")),),
+    ),
+    "SeedOssForCausalLM": Architecture("seed_oss", SEED_OSS, "none", ("attention_bias", "mlp_bias"), only_qkv=True),
+    "CwmForCausalLM": Architecture("cwm", CWM, "first", ("mlp_bias",)),
+    "MinistralForCausalLM": Architecture("ministral", MINISTRAL, "later"),
+    "Exaone4ForCausalLM": Architecture("exaone4", EXAONE4, "types", facts=("norms_after", "qk_norm")),
+    "GraniteSWAForCausalLM": Architecture(
+        "granite_swa", GRANITE_SWA, "first", ("attention_bias", "mlp_bias"), ("sink_logits",)
+    ),
+    "GraniteMoeSharedForCausalLM": Architecture(
+        "granitemoeshared",
+        GRANITE_MOE_SHARED,
+        biases=("attention_bias",),
+        changes=Changes(names=GRANITE_NAMES),
+    ),
+    "Qwen2MoeForCausalLM": Architecture("qwen2_moe", QWEN2_MOE, "none", facts=("shared_gate",)),
+    "OlmoeForCausalLM": Architecture(
+        "olmoe", OLMOE, "none", ("attention_bias",), ("whole_qk_norm",), keys=(("num_experts", ("num_local_experts",)),)
+    ),
+    "MiniMaxM2ForCausalLM": Architecture(
+        "minimax_m2",
+        MINIMAX_M2,
+        facts=("whole_qk_norm", "sigmoid_router"),
+        changes=Changes(names=((".block_sparse_moe.e_score", ".block_sparse_moe.gate.e_score"),)),
+        told=(
+            ("use_qk_norm", True),
+            ("qk_norm_type", "per_layer"),
+            ("scoring_func", "sigmoid"),
+            ("use_routing_bias", True),
+            ("shared_intermediate_size", 0),
+        ),
+    ),
+    "MellumForCausalLM": Architecture("mellum", MELLUM, "types", ("attention_bias",), ("qk_norm",)),
+    "SolarOpenForCausalLM": Architecture("solar_open", SOLAR_OPEN, "none", ("attention_bias",), only_qkv=True),
+    "Dots1ForCausalLM": Architecture("dots1", DOTS1, "later", ("attention_bias",), ("qk_norm",)),
+    "HYV3ForCausalLM": Architecture(
+        "hy_v3",
+        HY_V3,
+        "none",
+        ("attention_bias",),
+        ("qk_norm",),
+        changes=Changes(
+            names=(
+                (".mlp.router.gate.", ".mlp.gate."),
+                (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
+                (".mlp.e_score", ".mlp.gate.e_score"),
+                (".mlp.shared_mlp.", ".mlp.shared_experts."),
+            )
+        ),
+        keys=(
+            ("num_shared_experts", ("n_shared_experts",)),
+            ("router_scaling_factor", ("routed_scaling_factor",)),
+        ),
+    ),
 }
 
 READ = set(MIXTRAL) | set(QWEN3) | {
@@ -208,6 +359,7 @@ HARMLESS = {
     "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
     "use_bfloat16",
     "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "initial_context_length", "experts_per_token",
+    "residual_dropout", "enable_moe_fp32_combine", "eod_token_id",
     "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.

@@ -167,10 +167,11 @@ class Mapped(Derived):
 
 
 class Turned(Derived):
-    """Every step-th of another matrix's columns, from one on, as rows. That one is read whole each time: it is one expert's."""
+    """Every step-th of another matrix's columns, from one on, or so many of these, as rows. That one is read whole each
+    time: it is one expert's."""
 
-    def __init__(self, source: Tensor, first_column: int, step: int):
-        super().__init__(source, (source.shape[1] // step, source.shape[0]))
+    def __init__(self, source: Tensor, first_column: int, step: int, n: int = 0):
+        super().__init__(source, (n or source.shape[1] // step, source.shape[0]))
         self.first_column, self.step, self.exact = first_column, step, ""
 
     def values(self, first: int, n: int) -> np.ndarray:

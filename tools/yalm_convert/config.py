@@ -13,9 +13,10 @@ from .architectures import ARCHITECTURES, FOREIGN, HARMLESS, READ, READ_GRANITE,
 from .errors import ModelError
 from .gemma4 import is_gemma4, read_gemma4
 from .layers import read_kinds
-from .multimodal import WHOLES, is_whole, text_config
+from .multimodal import is_whole, text_config
 from .plan import UNCHANGED, Changes
 from .recurrent import attention_keys, has_recurrent, read_recurrent
+from .refused import why_not
 from .source import locate, read_json, shown
 from .tokenizer import TokenizerData
 
@@ -140,9 +141,13 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
         values = text_config(values, {name: known.model_type for name, known in ARCHITECTURES.items()}, path)
     name = _architecture(values, path)
     architecture = ARCHITECTURES[name]
+    values = _usual_keys(values, architecture.keys, path)
     keys = Keys(path, values, architecture.defaults)
     warnings: list = []
-    _check_unknown(keys, warnings)
+    for key, value in architecture.told:
+        if keys.values.get(key, value) not in (value, None):
+            raise keys.error(f"{key}: found {shown(keys.values[key])}, expected {shown(value)}")
+    _check_unknown(keys, warnings, {key for key, _ in architecture.told})
     facts = {"architecture": name, "activation": _activation(keys)}
     facts.update(_sizes(keys))
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
@@ -173,7 +178,12 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
             raise keys.error(f"{key} is true, which {name} does not have")
     if "use_qk_norm" in keys.defaults and keys.flag("use_qk_norm", False):
         facts["qk_norm"] = True
-    if facts["attention_bias"] and architecture.only_qkv:
+    if "qkv_bias" in keys.defaults:
+        facts["qkv_bias"] = keys.flag("qkv_bias", keys.defaults["qkv_bias"])
+    out = keys.flag("attention_out_bias", False) if "attention_out_bias" in keys.defaults else not architecture.only_qkv
+    if out and architecture.only_qkv and not facts["attention_bias"]:
+        raise keys.error("attention_out_bias is true without attention_bias, which is not supported")
+    if facts["attention_bias"] and not out:
         facts.update(attention_bias=False, qkv_bias=True)
     facts.update(dict.fromkeys(architecture.facts, True))
     facts.update(bos=-1, eos=[])
@@ -182,13 +192,25 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     return ModelConfig(facts, keys, later, warnings, changes, quantization, whole)
 
 
+def _usual_keys(values: dict, names: tuple, path: Path) -> dict:
+    """Keys that the architecture has under names of its own, under the usual ones."""
+    found = dict(values)
+    for theirs, usual in names:
+        if theirs not in found:
+            continue
+        value = found.pop(theirs)
+        for key in usual:
+            if found.setdefault(key, value) != value:
+                raise ModelError(f"{path}: {theirs} is {shown(value)}, but {key} is {shown(found[key])}")
+    return found
+
+
 def _architecture(values: dict, path: Path) -> str:
     names = values.get("architectures")
     if names not in [[name] for name in ARCHITECTURES]:
         found = "nothing" if names is None else shown(names)
-        raise ModelError(
-            f"{path}: architectures: {found} is not supported, expected one of {', '.join([*ARCHITECTURES, *WHOLES])}"
-        )
+        first = names[0] if isinstance(names, list) and len(names) == 1 else ""
+        raise ModelError(f"{path}: architectures: {found} is not supported: {why_not(first)}")
     expected = ARCHITECTURES[names[0]].model_type
     kind = values.get("model_type", expected)
     if kind != expected:
@@ -212,11 +234,11 @@ def _what_it_is(model_dir: Path) -> str:
     return "no config.json: not a Hugging Face model directory"
 
 
-def _check_unknown(keys: Keys, warnings: list) -> None:
+def _check_unknown(keys: Keys, warnings: list, told: set) -> None:
     if keys.values.get("auto_map"):
         warnings.append(f"{keys.path}: auto_map names program text of the model's own; it is not run")
     read = READ | (READ_MOE if "moe_intermediate_size" in keys.defaults else set())
-    read |= set(keys.defaults)
+    read |= set(keys.defaults) | told
     read |= READ_GRANITE if "logits_scaling" in keys.defaults else set()
     read |= READ_UNROTATED if "no_rope_layer_interval" in keys.defaults else set()
     for key, value in keys.values.items():
@@ -342,10 +364,14 @@ def _experts(keys: Keys, facts: dict) -> dict:
                 raise keys.error(f"{key} is {keys.values[key]}, but the architecture has no experts")
         return {"n_experts": 0, "n_active_experts": 0}
     experts = keys.integer("num_local_experts", defaults["num_local_experts"], 1, 1 << 10)
-    return {
+    found = {
         "n_experts": experts,
         "n_active_experts": keys.integer("num_experts_per_tok", defaults["num_experts_per_tok"], 1, experts),
     }
+    if "norm_topk_prob" in defaults and not keys.flag("norm_topk_prob", defaults["norm_topk_prob"]):
+        found["raw_expert_weights"] = True
+    shared = keys.integer("shared_intermediate_size", 0, 0, 1 << 20) if "shared_intermediate_size" in defaults else 0
+    return {**found, "shared_ffn_dim": shared} if shared else found
 
 
 def _own_experts(keys: Keys, facts: dict) -> dict:
@@ -357,6 +383,8 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
         "num_experts", named, "num_local_experts", keys.integer("num_local_experts", None, 1, 1 << 10),
         keys.defaults["num_experts"],
     )  # fmt: skip
+    if experts is None:
+        raise keys.error("n_routed_experts: found nothing, expected an integer")
     width = keys.integer("moe_intermediate_size", keys.defaults["moe_intermediate_size"], 1, 1 << 20)
     step = keys.integer("decoder_sparse_step", 1, 1, 1 << 10)
     dense = keys.values.get("mlp_only_layers") or []
@@ -365,6 +393,8 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
     n = facts["n_layers"]
     first = keys.integer("first_k_dense_replace", keys.defaults.get("first_k_dense_replace", 0), 0)
     dense = [layer for layer in range(n) if layer < first or layer in dense or (layer + 1) % step]
+    typed = _dense_types(keys, n)
+    dense = dense if typed is None else typed
     if len(dense) == n:
         raise keys.error("mlp_only_layers and decoder_sparse_step leave no layer with experts, which is not supported")
     found = {
@@ -374,8 +404,8 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
     }
     if dense:
         found["dense_layers"] = dense
-    always = has_recurrent(keys) and "norm_topk_prob" not in keys.defaults  # whatever the key says
-    if not always and not keys.flag("norm_topk_prob", keys.defaults.get("norm_topk_prob", False)):
+    always = "norm_topk_prob" not in keys.defaults  # whatever the key says
+    if not always and not keys.flag("norm_topk_prob", keys.defaults["norm_topk_prob"]):
         found["raw_expert_weights"] = True
     if "n_shared_experts" in keys.defaults:
         found.update(_scored_experts(keys, width))
@@ -383,6 +413,16 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
         key = "shared_expert_intermediate_size"
         found["shared_ffn_dim"] = keys.integer(key, keys.defaults[key], 1, 1 << 20)
     return found
+
+
+def _dense_types(keys: Keys, n: int) -> Optional[list]:
+    """Layers that mlp_layer_types has without experts."""
+    types = keys.values.get("mlp_layer_types") if "mlp_layer_types" in keys.defaults else None
+    if types is not None and (
+        not isinstance(types, list) or len(types) != n or any(kind not in ("dense", "sparse") for kind in types)
+    ):
+        raise keys.error(f"mlp_layer_types: found {shown(types)}, expected 'dense' or 'sparse' for each of {n} layers")
+    return None if types is None else [layer for layer, kind in enumerate(types) if kind == "dense"]
 
 
 def _scored_experts(keys: Keys, width: int) -> dict:

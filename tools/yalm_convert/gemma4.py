@@ -71,7 +71,9 @@ def _full_heads(keys, facts: dict, types: list) -> tuple:
     head_dim = keys.integer("global_head_dim", keys.defaults["global_head_dim"], 2, 1 << 12)
     given = keys.integer("num_global_key_value_heads", None, 1, 1 << 14)
     n_kv_heads = given if given and keys.flag("attention_k_eq_v", False) else facts["n_kv_heads"]
-    layers = keys.object("per_layer_config")
+    if keys.values.get("per_layer_config") == {}:  # written where both kinds have the same heads
+        return facts["head_dim"], facts["n_kv_heads"]
+    layers = {key.lstrip("0") or "0": layer for key, layer in keys.object("per_layer_config").items()}
     if layers:
         every = [str(n) for n, kind in enumerate(types) if kind == FULL]
         first = layers[min(layers)]
@@ -227,23 +229,11 @@ def plan_experts(planner, name: str, stored: str) -> None:
     for part, shape in {"gate": (shared, dim), "up": (shared, dim), "down": (dim, shared)}.items():
         planner.weights(f"{name}.shared.{part}", planner.take(f"{stored}.mlp.{part}_proj.weight", shape))
     if f"{stored}.experts.gate_up_proj" in planner.left:
-        _take_apart(planner, f"{stored}.experts", n, ffn)
+        planner.take_apart(f"{stored}.experts.gate_up_proj", f"{stored}.experts.down_proj", f"{stored}.experts", n, ffn)
     for e in range(n):
         for part, shape in {"gate": (ffn, dim), "up": (ffn, dim), "down": (dim, ffn)}.items():
             tensor = planner.take(f"{stored}.experts.{e}.{part}_proj.weight", shape)
             planner.weights(f"{name}.experts.{e}.{part}", tensor)
-
-
-def _take_apart(planner, stored: str, n: int, ffn: int) -> None:
-    """All experts in one tensor, gate's rows of each before up's, become a matrix each, as GGUF files have them."""
-    dim = planner.config["hidden_dim"]
-    gate_up = planner.take(f"{stored}.gate_up_proj", (n, 2 * ffn, dim))
-    down = planner.take(f"{stored}.down_proj", (n, dim, ffn))
-    for e in range(n):
-        at = 2 * e * ffn * dim
-        planner.left[f"{stored}.{e}.gate_proj.weight"] = gate_up.part(at, (ffn, dim))
-        planner.left[f"{stored}.{e}.up_proj.weight"] = gate_up.part(at + ffn * dim, (ffn, dim))
-        planner.left[f"{stored}.{e}.down_proj.weight"] = down.part(e * ffn * dim, (dim, ffn))
 
 
 def prepare_attention(planner, stored: str, keeps: bool) -> None:

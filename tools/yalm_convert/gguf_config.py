@@ -17,6 +17,7 @@ from .computed import Reordered
 from .errors import ModelError
 from .gguf_blocks import tensor_of
 from .gguf_file import GgufFile
+from .refused import why_not
 from .source import shown
 
 # Settings, each after the architecture's name, and their names in config.json.
@@ -207,9 +208,7 @@ def family_of(file: GgufFile) -> Family:
     if file.get("general.type", "model") != "model":
         raise ModelError(f"{file.path}: general.type is {shown(file.get('general.type'))}, expected a model")
     if name not in FAMILIES:
-        raise ModelError(
-            f"{file.path}: general.architecture: {shown(name)} is not supported, expected one of {', '.join(FAMILIES)}"
-        )
+        raise ModelError(f"{file.path}: general.architecture: {shown(name)} is not supported: {why_not(name)}")
     for (general, setting), family in VARIANTS.items():
         if name == general and file.get(f"{name}.{setting}"):
             return family

@@ -7,21 +7,27 @@ from .rope import read_rope
 from .source import shown
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+BY_TYPE = ("later", "types", "first")
 
 
 def read_kinds(keys, rule: str, name: str, facts: dict, warnings: list) -> dict:
     """rule: "none": no layer has a window; "always": all have, where there is one; "asked": where use_sliding_window
-    is true, those that layer_types or max_window_layers names; "types": those that layer_types or
-    sliding_window_pattern names."""
+    is true, those that layer_types or max_window_layers names; "later": the same without being asked; "types": those
+    that layer_types or sliding_window_pattern names, which counts up to a layer without; "first": it counts from one."""
     window, types = _windows(keys, rule, name, facts["n_layers"], warnings)
-    ropes = _ropes(keys, facts["head_dim"], warnings)
-    if SLIDING not in types:
-        return {"sliding_window": 0, "rope": ropes[FULL]}
-    if FULL not in types:
-        return {"sliding_window": window, "rope": ropes[SLIDING]}
-    windowed = [n for n, kind in enumerate(types) if kind == SLIDING]
-    kind = {"layers": windowed, "sliding_window": window, "rope": ropes[SLIDING]}
-    return {"sliding_window": 0, "rope": ropes[FULL], "kinds": [kind]}
+    of = {kind: [n for n, this in enumerate(types) if this == kind] for kind in (FULL, SLIDING)}
+    ropes, unrotated = _ropes(keys, facts["head_dim"], warnings), []
+    if "layer_rope_theta" in keys.defaults:
+        ropes, unrotated = _layer_thetas(keys, of, ropes)
+    if window and "full_unrotated" in keys.defaults:
+        unrotated = of[FULL]
+    found = {"unrotated_layers": unrotated} if unrotated else {}
+    if not of[SLIDING]:
+        return {"sliding_window": 0, "rope": ropes[FULL], **found}
+    if not of[FULL]:
+        return {"sliding_window": window, "rope": ropes[SLIDING], **found}
+    kind = {"layers": of[SLIDING], "sliding_window": window, "rope": ropes[SLIDING]}
+    return {"sliding_window": 0, "rope": ropes[FULL], "kinds": [kind], **found}
 
 
 def _windows(keys, rule: str, name: str, n_layers: int, warnings: list) -> tuple:
@@ -30,13 +36,14 @@ def _windows(keys, rule: str, name: str, n_layers: int, warnings: list) -> tuple
     if types is None:
         types = [SLIDING if window and _has_window(keys, rule, layer) else FULL for layer in range(n_layers)]
     expected = SLIDING if window and rule in ("always", "asked") else FULL
-    mixed = window and rule in ("asked", "types")
+    mixed = window and rule in ("asked", *BY_TYPE)
     if not mixed and any(kind != expected for kind in types):
         raise keys.error(
             f"layer_types: found {shown(types)}, expected {expected!r} for every layer, as sliding_window has it"
         )
     context = keys.integer("max_position_embeddings", keys.defaults["max_position_embeddings"], 1)
-    if SLIDING in types and FULL in types and window >= context and "rope_local_base_freq" not in keys.defaults:
+    alike = not {"rope_local_base_freq", "full_unrotated", "layer_rope_theta"} & set(keys.defaults)
+    if SLIDING in types and FULL in types and window >= context and alike:
         warnings.append(
             f"{keys.path}: some layers have a window of {window}, which is no less than the context: left out"
         )
@@ -46,8 +53,9 @@ def _windows(keys, rule: str, name: str, n_layers: int, warnings: list) -> tuple
 
 def _window(keys, rule: str, name: str) -> int:
     absent = "sliding_window" not in keys.values
-    window = keys.integer("sliding_window", keys.defaults["sliding_window"] if absent else None, 1) or 0
-    asked = keys.flag("use_sliding_window", bool(window) and rule in ("always", "types"))
+    least = int(keys.values.get("use_sliding_window") is not False)  # where it is false, transformers writes 0
+    window = keys.integer("sliding_window", keys.defaults["sliding_window"] if absent else None, least) or 0
+    asked = keys.flag("use_sliding_window", bool(window) and rule in ("always", *BY_TYPE))
     if rule == "none":
         if asked:
             raise keys.error(f"use_sliding_window is true, which {name} does not have")
@@ -73,8 +81,9 @@ def _types(keys, n_layers: int) -> Optional[list]:
 
 
 def _has_window(keys, rule: str, layer: int) -> bool:
-    if rule == "types":
-        return (layer + 1) % keys.integer("sliding_window_pattern", keys.defaults["sliding_window_pattern"], 1) != 0
+    if rule in ("types", "first"):
+        step = keys.integer("sliding_window_pattern", keys.defaults["sliding_window_pattern"], 1)
+        return (layer + (rule == "types")) % step != 0
     from_layer = keys.integer("max_window_layers", keys.defaults.get("max_window_layers", 0), 0)
     return rule == "always" or layer >= from_layer
 
@@ -96,3 +105,21 @@ def _ropes(keys, head_dim: int, warnings: list) -> dict:
         FULL: read_rope(keys.but(whole), keys.defaults["rope_theta"], head_dim, warnings),
         SLIDING: read_rope(keys.but(local), keys.defaults["rope_local_base_freq"], head_dim, warnings),
     }
+
+
+def _layer_thetas(keys, of: dict, ropes: dict) -> tuple:
+    """(RoPE of either kind, layers without): layer_rope_theta has each layer's theta, 0 where it has no RoPE. of: each
+    kind's layers."""
+    n_layers, thetas = sum(map(len, of.values())), keys.values.get("layer_rope_theta")
+    if thetas is None:
+        return ropes, []
+    numbers = isinstance(thetas, list) and all(type(theta) in (int, float) and 0 <= theta <= 1e18 for theta in thetas)
+    if not numbers or len(thetas) != n_layers:
+        raise keys.error(f"layer_rope_theta: found {shown(thetas)}, expected a number for each of {n_layers} layers")
+    found = dict(ropes)
+    for kind, layers in of.items():
+        own = sorted({float(thetas[n]) for n in layers if thetas[n]})
+        if len(own) > 1:
+            raise keys.error(f"layer_rope_theta: found {shown(own)} in layers of {kind}, expected one number")
+        found[kind] = {**ropes[kind], "theta": own[0]} if own else ropes[kind]
+    return found, [n for n, theta in enumerate(thetas) if not theta]

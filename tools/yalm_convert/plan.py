@@ -73,6 +73,7 @@ class Changes:
     pairs: bool = False  # components of a head that rotate together are neighbours
     placed: bool = False  # they are half a head apart, though a part of it rotates
     values_are_keys: bool = False  # where there is no v_proj
+    names: tuple = ()  # (a part of tensors' names, what takes its place) each
 
 
 UNCHANGED = Changes()
@@ -87,6 +88,16 @@ def head_order(config: dict, pairs: bool) -> Optional[np.ndarray]:
     still = np.arange(rotary, head_dim).reshape(2, -1)
     order = np.concatenate([first, still[0], second, still[1]])
     return None if (order == np.arange(head_dim)).all() else order
+
+
+def renamed(tensors: dict, names: tuple) -> dict:
+    """Tensors by the names that are looked for."""
+    found = {}
+    for name, tensor in tensors.items():
+        for theirs, ours in names:
+            name = name.replace(theirs, ours)
+        found[name] = tensor
+    return found
 
 
 class UnknownName(Exception):
@@ -107,7 +118,7 @@ class Planner:
     ):
         self.config, self.where, self.absent = config, where, getattr(tensors, "absent", {})
         self.changes, self.order = changes, None if changes.placed else head_order(config, changes.pairs)
-        self.left, self.dtype, self.keep = dict(tensors), dtype, keep
+        self.left, self.dtype, self.keep = renamed(tensors, changes.names), dtype, keep
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.kept: set = set()  # matrices that one has
         self.plan: list = []
@@ -272,8 +283,7 @@ class Planner:
             first += rows
 
     def experts(self, name: str, stored: str) -> None:
-        """Plans the experts: a matrix for each, under either family's names, or one tensor for all, gate's rows
-        before up's."""
+        """Plans the experts: a matrix for each, under either family's names, or one tensor for all."""
         dim, n = self.config["hidden_dim"], self.config["n_experts"]
         ffn = self.config.get("expert_ffn_dim", self.config["ffn_dim"])
         if self.config.get("router_bias"):
@@ -291,28 +301,41 @@ class Planner:
             self.exact(f"{name}.router_choice_bias", self.take(f"{block}.gate.e_score_correction_bias", (n,)))
         shared = self.config.get("shared_ffn_dim", 0)
         shared_name = f"{block}.shared_expert" + ("" if self.config.get("shared_gate") else "s")
+        if f"{shared_name}.gate_up_proj.weight" in self.left:
+            self.split(shared_name, "gate_up_proj", [("gate_proj", shared), ("up_proj", shared)], dim)
         if self.config.get("shared_gate"):
             self.exact(f"{name}.shared.router", self.take(f"{block}.shared_expert_gate.weight", (1, dim)))
         for part, shape in {"gate": (shared, dim), "up": (shared, dim), "down": (dim, shared)}.items():
             if shared:
                 self.weights(f"{name}.shared.{part}", self.take(f"{shared_name}.{part}_proj.weight", shape))
         if together:
-            gate_up = self.take(f"{stored}.{together[0]}", (n, 2 * ffn, dim))
-            down = self.take(f"{stored}.{together[1]}", (n, dim, ffn))
+            self.take_apart(*(f"{stored}.{part}" for part in together), f"{block}.experts", n, ffn)
+            gate_name, up_name, down_name = "gate_proj", "up_proj", "down_proj"
         for e in range(n):
-            if together:
-                gate = gate_up.part(2 * e * ffn * dim, (ffn, dim))
-                up = gate_up.part((2 * e + 1) * ffn * dim, (ffn, dim))
-                parts = {"gate": gate, "up": up, "down": down.part(e * ffn * dim, (dim, ffn))}
-            else:
-                expert = f"{block}.experts.{e}"
-                parts = {
-                    "gate": self.take(f"{expert}.{gate_name}.weight", (ffn, dim)),
-                    "up": self.take(f"{expert}.{up_name}.weight", (ffn, dim)),
-                    "down": self.take(f"{expert}.{down_name}.weight", (dim, ffn)),
-                }
-            for part, tensor in parts.items():
-                self.weights(f"{name}.experts.{e}.{part}", tensor)
+            for part, matrix, shape in (
+                ("gate", gate_name, (ffn, dim)), ("up", up_name, (ffn, dim)), ("down", down_name, (dim, ffn))
+            ):  # fmt: skip
+                stored_as = f"{block}.experts.{e}.{matrix}.weight"
+                self.weights(f"{name}.experts.{e}.{part}", self.take(stored_as, shape))
+
+    def take_apart(self, gate_up_name: str, down_name: str, experts: str, n: int, ffn: int) -> None:
+        """All experts in one tensor, gate's rows of each before up's, become a matrix each. Qwen3-VL's have columns for
+        rows."""
+        dim = self.config["hidden_dim"]
+        found = [getattr(self.left.get(name), "shape", None) for name in (gate_up_name, down_name)]
+        turned = found == [(n, dim, 2 * ffn), (n, ffn, dim)] != [(n, 2 * ffn, dim), (n, dim, ffn)]
+        gate_up = self.take(gate_up_name, (n, dim, 2 * ffn) if turned else (n, 2 * ffn, dim))
+        down = self.take(down_name, (n, ffn, dim) if turned else (n, dim, ffn))
+        for e in range(n):
+            at, expert = 2 * e * ffn * dim, f"{experts}.{e}"
+            for which, part in enumerate(("gate", "up")):
+                self.left[f"{expert}.{part}_proj.weight"] = (
+                    Turned(gate_up.part(at, (dim, 2 * ffn)), which * ffn, 1, ffn)
+                    if turned
+                    else gate_up.part(at + which * ffn * dim, (ffn, dim))
+                )
+            one = down.part(e * ffn * dim, (ffn, dim) if turned else (dim, ffn))
+            self.left[f"{expert}.down_proj.weight"] = Turned(one, 0, 1) if turned else one
 
     def biased_experts(self, name: str, stored: str, ffn: int) -> None:
         dim, n = self.config["hidden_dim"], self.config["n_experts"]

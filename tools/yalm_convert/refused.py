@@ -1,0 +1,33 @@
+"""What models that are refused have and yalm has not, by how their architectures' names begin: those of config.json and
+of GGUF files, in lower case, letters and digits alone. The longest that fits counts."""
+
+LACKING = {
+    "latent attention (MLA)": "axk1 deepseek glm4moelite glmdsa glmmoedsa kimik2 longcatflash minicpm3 mistral4 youtu",
+    "Mamba's recurrence": "bamba falconh1 falconmamba granitehybrid granitemoehybrid jamba mamba nemotronh zamba",
+    "a delta rule whose decay differs within a head (KDA)": "kimilinear",
+    "RWKV's recurrence": "rwkv",
+    "lightning attention": "minimaxforcausallm minimaxm1 minimaxtext",
+    "gated convolutions in attention's place": "lfm2",
+    "LayerNorm": (
+        "bloom codegen cohere falcon gpt2 gptbigcode gptj gptneo mpt olmoforcausallm opt persimmon phi2 phiforcausallm "
+        "phimoe stablelm starcoder2 xglm"
+    ),
+    "MLPs without a gate": "apertus arcee nemotron",
+    "a norm of q and k behind their rotation": "hunyuan",
+    "experts between norms that stand behind the blocks": "flexolmo",
+    "a bias beside the softmax that chooses experts": "ernie45moe",
+    "attention in both directions": (
+        "albert bert camembert deberta distilbert electra embeddinggemma eurobert gte jinabert modernbert mpnet neobert "
+        "nomicbert roberta xlmroberta"
+    ),
+    "an encoder beside the decoder": "bart m2m100 marian mbart mt5 pegasus t5 umt5 whisper",
+    "attention within chunks": "llama4",
+    "several streams of residuals (AltUp)": "gemma3n",
+}
+
+
+def why_not(name: object) -> str:
+    """The end of a line that says that an architecture is not supported."""
+    plain = "".join(c for c in str(name).lower() if c.isalnum())
+    stems = [(len(stem), what) for what, stems in LACKING.items() for stem in stems.split() if plain.startswith(stem)]
+    return f"yalm lacks {max(stems)[1]}" if stems else "README.md lists those that are"
