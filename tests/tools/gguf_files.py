@@ -27,6 +27,16 @@ ARCHITECTURES = {
     "GptOssForCausalLM": "gpt-oss",
     "GraniteMoeForCausalLM": "granitemoe",
     "Glm4MoeForCausalLM": "glm4moe",
+    "GraniteMoeSharedForCausalLM": "granitemoe",
+    "GemmaForCausalLM": "gemma",
+    "GlmForCausalLM": "chatglm",
+    "Ernie4_5ForCausalLM": "ernie4_5",
+    "SeedOssForCausalLM": "seed_oss",
+    "Exaone4ForCausalLM": "exaone4",
+    "Qwen2MoeForCausalLM": "qwen2moe",
+    "OlmoeForCausalLM": "olmoe",
+    "MiniMaxM2ForCausalLM": "minimax-m2",
+    "Dots1ForCausalLM": "dots1",
     "Qwen3NextForCausalLM": "qwen3next",
     "Qwen3_5ForCausalLM": "qwen35",
     "Qwen3_5MoeForCausalLM": "qwen35moe",
@@ -92,7 +102,7 @@ def add_settings(writer, arch, config):
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     factor = config.get("rope_parameters", {}).get("partial_rotary_factor", 1)
-    writer.add_rope_dimension_count(int(width * config.get("partial_rotary_factor", factor)))
+    writer.add_rope_dimension_count(config.get("rotary_dim", int(width * config.get("partial_rotary_factor", factor))))
     if "linear_num_value_heads" in config:
         add_states(writer, config)
     if "head_dim" in config:
@@ -103,7 +113,7 @@ def add_settings(writer, arch, config):
     writer.add_eos_token_id(config["eos_token_id"])
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         writer.add_sliding_window(config["sliding_window"])
-    if arch == "olmo2" and config.get("sliding_window"):
+    if arch in ("olmo2", "exaone4") and config.get("sliding_window"):
         writer.add_sliding_window_pattern([(n + 1) % 4 != 0 for n in range(config["num_hidden_layers"])])
     if "attn_logit_softcapping" in config:
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
@@ -112,7 +122,7 @@ def add_settings(writer, arch, config):
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
-    if arch == "glm4moe":
+    if arch in ("glm4moe", "dots1"):
         writer.add_expert_count(config["n_routed_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_shared_count(config["n_shared_experts"])
@@ -122,6 +132,10 @@ def add_settings(writer, arch, config):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if "shared_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_intermediate_size"])
+    if arch == "qwen2moe":
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     if arch in ("granite", "granitemoe"):
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
@@ -177,8 +191,10 @@ def named(directory, arch, config):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
         if arch in RECURRENT:
             kind, name, array = recurrent(config, kind, name, array, arch != "qwen3next")
+        if name.endswith("shared_expert_gate.weight"):
+            array = array.squeeze()
         plus = arch in RECURRENT and not name.endswith("linear_attn.norm.weight")
-        if (arch in ("gemma2", "gemma3") or plus) and name.endswith("norm.weight"):
+        if (arch in ("gemma", "gemma2", "gemma3") or plus) and name.endswith("norm.weight"):
             kind, array = "F32", as_floats(kind, array) + np.float32(1)
         if arch == "gpt-oss" and ".experts." in name:
             found.update(turned_experts(name, kind, array))
@@ -191,8 +207,9 @@ def named(directory, arch, config):
             ):
                 found[f"blk.{layer}.ffn_{letter}_exps.weight"] = (kind, rows.copy())
         elif part == "input_linear":  # gate's rows of each expert, and then up's
-            for n, half in enumerate(np.split(array, 2, axis=1)):
-                found[f"blk.{name.split('.')[2]}.ffn_{('gate', 'up')[n]}_exps.weight"] = (kind, half.copy())
+            end = "shexp" if "shared" in name else "exps"
+            for n, half in enumerate(np.split(array, 2, axis=array.ndim - 2)):
+                found[f"blk.{name.split('.')[2]}.ffn_{('gate', 'up')[n]}_{end}.weight"] = (kind, half.copy())
         elif ".experts." in name:
             layer, _, rest = name.partition(".experts.")
             expert, matrix, _ = rest.split(".")
@@ -249,8 +266,6 @@ def recurrent(config, kind, name, array, moved):
         array = np.ascontiguousarray(tiled(array.T, width).T)
     if part == "A_log":
         kind, array = "F32", -np.exp(as_floats(kind, array))
-    if name.endswith("shared_expert_gate.weight"):
-        array = array.squeeze()
     return kind, name.replace("dt_bias", "dt_proj.bias"), array
 
 

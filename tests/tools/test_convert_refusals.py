@@ -125,7 +125,7 @@ CONFIGS = [
     ("ernie4_5", {"use_bias": 1}, "attention_bias: found 1, expected true or false"),
     ("ernie4_5", {"attention_bias": False}, "use_bias is true, but attention_bias is false"),
     ("seed-oss", {"attention_bias": False, "attention_out_bias": True}, "attention_out_bias is true without attention_bias"),
-    ("granite-swa", {"layer_rope_theta": [1e4] * 3}, "layer_rope_theta: found [10000.0, 10000.0, 10000.0], expected a number for"),
+    ("granite-swa", {"layer_rope_theta": [1e4] * 3}, "10000.0, 10000.0], expected a number for each of 4 layers"),
     ("granite-swa", {"layer_rope_theta": [0, 1e4, 1e5, 0]}, "in layers of sliding_attention, expected one number"),
     ("granite-swa", {"layer_rope_theta": [0, True, 1e5, 0]}, "layer_rope_theta: found [0, true, 100000.0, 0], expected"),
     ("minimax-m2", {"use_qk_norm": False}, "use_qk_norm: found false, expected true"),

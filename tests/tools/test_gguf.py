@@ -44,6 +44,8 @@ MORE = {
     | {"query_pre_attn_scalar": 64},
     "gemma-3 of 62 layers": random.gemma3(32, 64, 62, 2, 1, 64, 256, 1e6, pattern=6, head_dim=64, tied=True)
     | {"query_pre_attn_scalar": 16},
+    "ernie-4.5": {**random.rows()["tiny-ernie4_5"], "use_bias": False},
+    "dots-1": {**random.rows()["tiny-dots1"], "sliding_window": None},
     "phi3-window": random.phi3(128, 352, 2, 4, 2, 512, 256) | {"sliding_window": 48},
 }
 PRESETS = (
@@ -51,7 +53,8 @@ PRESETS = (
     "tiny-bias",
     "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab",
     "tiny-glm4", "tiny-phi4-mini", "tiny-gpt-oss", "tiny-granite-moe",
-    "tiny-glm4-moe", *MORE,
+    "tiny-glm4-moe", "tiny-gemma", "tiny-glm", "tiny-seed-oss", "tiny-exaone4", "tiny-granite-moe-shared", "tiny-qwen2-moe",
+    "tiny-olmoe", "tiny-minimax-m2", *MORE,
 )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ QWEN3_MOE = dict(
     QWEN2, hidden_size=2048, intermediate_size=6144, num_hidden_layers=24, num_key_value_heads=4, max_window_layers=0,
     num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, norm_topk_prob=False,
 )  # fmt: skip
-QWEN3_VL_MOE = {key: value for key, value in QWEN3_MOE.items() if key != "norm_topk_prob"}
+QWEN3_VL_MOE = {key: value for key, value in QWEN3_MOE.items() if key != "norm_topk_prob"} | {"sliding_window": None}
 PHI3 = dict(
     LLAMA, vocab_size=32064, hidden_size=3072, intermediate_size=8192, max_position_embeddings=4096, rms_norm_eps=1e-5,
     original_max_position_embeddings=4096, partial_rotary_factor=1.0,
@@ -157,7 +157,7 @@ GRANITE_SWA = dict(
 QWEN2_MOE = dict(
     QWEN2, hidden_size=2048, intermediate_size=5632, num_hidden_layers=24, num_attention_heads=16, num_key_value_heads=16,
     moe_intermediate_size=1408, shared_expert_intermediate_size=5632, num_experts=60, num_experts_per_tok=4,
-    norm_topk_prob=False, qkv_bias=True,
+    norm_topk_prob=False, qkv_bias=True, sliding_window=None,
 )  # fmt: skip
 MELLUM = dict(
     LLAMA, vocab_size=98304, hidden_size=2304, intermediate_size=7168, num_hidden_layers=28, num_key_value_heads=4,

@@ -1,12 +1,11 @@
 """What a GGUF file says of its model, as the config.json and the tensors' names that Hugging Face's form of the same model has.
 
-From there on the converter's usual way is taken, with its checks and refusals. An architecture is a row of FAMILIES;
-the facts are those of llama.cpp's converter and loader.
+From there on the converter's usual way is taken, with its checks and refusals. The facts are those of llama.cpp's
+converter and loader.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Optional
 
 import numpy as np
@@ -16,6 +15,7 @@ from .checkpoint import Checkpoint, Tensor
 from .computed import Reordered
 from .errors import ModelError
 from .gguf_blocks import tensor_of
+from .gguf_families import FAMILIES, MIXTRAL_PARTS, RECURRENT, VARIANTS, Family
 from .gguf_file import GgufFile
 from .refused import why_not
 from .source import shown
@@ -47,12 +47,6 @@ SETTINGS = {
     "leading_dense_block_count": "first_k_dense_replace",
     "nextn_predict_layers": "num_nextn_predict_layers",
 }
-EXPERTS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
-OWN_EXPERTS = {
-    "expert_count": "num_experts",
-    "expert_used_count": "num_experts_per_tok",
-    "expert_feed_forward_length": "moe_intermediate_size",
-}
 WHOLE = {
     "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
     "per_layer_token_embd": "model.embed_tokens_per_layer",
@@ -78,115 +72,6 @@ FREQUENCIES = "rope_freqs.weight"
 FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
 
 
-@dataclass(frozen=True)
-class Family:
-    """What general.architecture stands for."""
-
-    architecture: str  # as config.json names it
-    paired: bool = False  # q and k rows lie as pairs of neighbours, and rotation here is by halves
-    settings: dict = field(default_factory=dict)  # beside SETTINGS
-    always: dict = field(default_factory=dict)  # keys of config.json that no setting says
-    names: dict = field(default_factory=dict)  # of tensors, before LAYER
-    experts: str = "mlp.experts.{}.{}_proj"  # an expert's matrix: its number and gate, up or down
-    yarn: dict = field(default_factory=dict)  # of RoPE's settings, where it is YaRN
-    # RoPE's in layers with a window, where these have their own; 0: that of the others.
-    local_theta: Optional[float] = None
-
-
-# Gated DeltaNet's. Value heads stand there in another order where there are more of them than key heads.
-RECURRENT = {
-    "post_attention_norm": "post_attention_layernorm", "attn_qkv": "linear_attn.in_proj_qkv",
-    "attn_gate": "linear_attn.in_proj_z",
-    "ssm_conv1d": "linear_attn.conv1d", "ssm_dt": "linear_attn.dt", "ssm_a": "linear_attn.A",
-    "ssm_alpha": "linear_attn.in_proj_a",
-    "ssm_beta": "linear_attn.in_proj_b", "ssm_ba": "linear_attn.in_proj_ba", "ssm_norm": "linear_attn.norm",
-    "ssm_out": "linear_attn.out_proj",
-    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-    **{f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")},
-}  # fmt: skip
-STATES = {
-    "ssm.conv_kernel": "linear_conv_kernel_dim",
-    "ssm.state_size": "linear_key_head_dim",
-    "ssm.group_count": "linear_num_key_heads",
-    "ssm.time_step_rank": "linear_num_value_heads",
-    "full_attention_interval": "full_attention_interval",
-}
-AROUND = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-BEHIND = {name: AROUND[name] for name in ("post_attention_norm", "post_ffw_norm")}
-MIXTRAL = {
-    "settings": EXPERTS,
-    "names": {"ffn_gate_inp": "block_sparse_moe.gate"},
-    "experts": "block_sparse_moe.experts.{}.{}",
-}
-MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
-FAMILIES = {
-    "llama": Family("LlamaForCausalLM", True),
-    "mistral3": Family("Ministral3ForCausalLM", True),
-    "qwen2": Family("Qwen2ForCausalLM"),
-    "qwen3": Family("Qwen3ForCausalLM"),
-    "qwen3moe": Family("Qwen3MoeForCausalLM", settings=OWN_EXPERTS, always={"norm_topk_prob": True}),
-    "qwen3next": Family(
-        "Qwen3NextForCausalLM", settings={**STATES, **OWN_EXPERTS}, always={"norm_topk_prob": True}, names=RECURRENT
-    ),
-    "qwen35": Family("Qwen3_5ForCausalLM", settings=STATES, names=RECURRENT),
-    "qwen35moe": Family("Qwen3_5MoeForCausalLM", settings={**STATES, **OWN_EXPERTS}, names=RECURRENT),
-    "phi3": Family("Phi3ForCausalLM", names={"ffn_up": "mlp.gate_up_proj"}),
-    "smollm3": Family("SmolLM3ForCausalLM", True),
-    "granite": Family("GraniteForCausalLM", True),
-    "granitemoe": Family("GraniteMoeForCausalLM", True, **MIXTRAL),
-    "glm4": Family(
-        "Glm4ForCausalLM",
-        names={
-            "ffn_up": "mlp.gate_up_proj",
-            "post_attention_norm": "post_self_attn_layernorm",
-            "post_ffw_norm": "post_mlp_layernorm",
-        },
-    ),
-    "glm4moe": Family(
-        "Glm4MoeForCausalLM",
-        settings={
-            "expert_count": "n_routed_experts",
-            "expert_used_count": "num_experts_per_tok",
-            "expert_feed_forward_length": "moe_intermediate_size",
-            "expert_weights_scale": "routed_scaling_factor",
-            "expert_weights_norm": "norm_topk_prob",
-        },
-        names={
-            "post_attention_norm": "post_attention_layernorm",
-            "exp_probs_b": "mlp.gate.e_score_correction_bias",
-            **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")},
-        },
-    ),
-    "gpt-oss": Family(
-        "GptOssForCausalLM",
-        settings={**EXPERTS, "expert_feed_forward_length": "intermediate_size"},
-        names={
-            "post_attention_norm": "post_attention_layernorm",
-            "ffn_gate_inp": "mlp.router",
-            "attn_sinks": "self_attn.sinks",
-        },
-        yarn={"truncate": False},
-    ),
-    "olmo2": Family("Olmo2ForCausalLM", names=BEHIND),
-    "gemma2": Family("Gemma2ForCausalLM", names=AROUND),
-    "gemma3": Family("Gemma3ForCausalLM", always={"sliding_window": None}, names=AROUND, local_theta=10000.0),
-    "gemma4": Family(
-        "Gemma4ForCausalLM",
-        settings=gguf_gemma4.SETTINGS,
-        names={**AROUND, **gguf_gemma4.NAMES},
-        experts="experts.{}.{}_proj",
-    ),
-}
-# What a setting makes of an architecture: its name with that setting.
-VARIANTS = {
-    ("llama", "expert_count"): Family("MixtralForCausalLM", True, **MIXTRAL),
-    ("llama", "attention.sliding_window"): Family("MistralForCausalLM", True),
-    ("olmo2", "attention.sliding_window"): Family("Olmo3ForCausalLM", names=BEHIND, local_theta=0),
-}
 # Scores are scaled by the width of the model and not of a head in the largest of these, by their number of layers.
 BY_MODEL_WIDTH = {"gemma2": 46, "gemma3": 62}
 # Settings that are read by name below, or say nothing of the computation.
@@ -198,7 +83,7 @@ OTHERS = {
     "attention.temperature_scale",
     "expert_count", "expert_used_count", "expert_weights_norm", "expert_gating_func", "attention.causal", "pooling_type",
     "tensor_data_layout",
-    "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size",
+    "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size", "n_deepstack_layers",
     "attention.recurrent_layers", "attention.value_length_swa", "rope.dimension_count_swa",
 }  # fmt: skip
 
@@ -235,6 +120,9 @@ def config_values(file: GgufFile, warnings: list) -> dict:
     values.pop("num_nextn_predict_layers", None)
     values["tie_word_embeddings"] = "output.weight" not in file.entries
     _biases(file, values)
+    heads, hidden = values.get("num_attention_heads"), values.get("hidden_size")
+    if isinstance(heads, int) and isinstance(hidden, int) and heads > 0:
+        values.setdefault("head_dim", hidden // heads)
     _windows(file, prefix, values)
     if family.names is RECURRENT:
         _recurrent(file, prefix, values)
@@ -309,8 +197,10 @@ def _number(value: object) -> object:
 
 
 def _biases(file: GgufFile, values: dict) -> None:
-    if values["architectures"] in (["Glm4ForCausalLM"], ["Glm4MoeForCausalLM"]):
+    name = values["architectures"][0]
+    if name.startswith(("Glm", "SeedOss")):
         values["attention_bias"] = "blk.0.attn_q.bias" in file.entries
+    if name in ("Glm4ForCausalLM", "Glm4MoeForCausalLM"):
         values["use_qk_norm"] = "blk.0.attn_q_norm.weight" in file.entries or None
     if "blk.0.attn_output.bias" in file.entries:
         values["attention_bias"] = True
