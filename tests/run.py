@@ -151,6 +151,7 @@ class Job:
     command: list
     count: object  # (job, exit status, output) -> Counts
     environment: dict = dataclasses.field(default_factory=dict)
+    used: float = 0  # processor time, in seconds, its children's too
 
     @property
     def log(self):
@@ -385,14 +386,14 @@ def run(job, stopped, seconds):
                 env={**os.environ, **ENVIRONMENT, **job.environment},
                 start_new_session=True,
             )
-            status = wait(process, job.log, stopped)
+            status, job.used = wait(process, job.log, stopped)
     except OSError as error:
         job.log.write_text(f"cannot run: {error}\n")
         status = 127
     output = job.log.read_text(encoding="utf-8", errors="replace")
     counts = job.count(job, status, output)
     seconds[job.name] = round(time.monotonic() - began, 1)
-    line = f"{job.name:36} {counts}  ({seconds[job.name]} s)"
+    line = f"{job.name:36} {counts}  ({seconds[job.name]} s, of the processor {job.used:.1f} s)"
     if counts.failed:
         line += (
             f"\n--- exit status {status}; the end of {job.log.relative_to(ROOT)}:\n" + output[-6000:].rstrip() + "\n---"
@@ -404,17 +405,29 @@ def run(job, stopped, seconds):
 
 
 def wait(process, log, stopped):
-    written, ends = 0, time.monotonic() + TIME_LIMIT
+    """Its exit status, and the processor time that it took with what it started, in seconds."""
+    written, ends, killed = 0, time.monotonic() + TIME_LIMIT, False
     while True:
-        try:
-            return process.wait(timeout=0.2)
-        except subprocess.TimeoutExpired:
-            if log.stat().st_size > written:
-                written, ends = log.stat().st_size, time.monotonic() + TIME_LIMIT
-            if stopped.is_set() or time.monotonic() > ends:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                return 124
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return 124 if killed else process.returncode, usage.ru_utime + usage.ru_stime
+        if log.stat().st_size > written:
+            written, ends = log.stat().st_size, time.monotonic() + TIME_LIMIT
+        if not killed and (stopped.is_set() or time.monotonic() > ends):
+            os.killpg(process.pid, signal.SIGKILL)
+            killed = True
+        time.sleep(0.05)
+
+
+def where_it_went(jobs):
+    """The processor time of each build's tests, the most first."""
+    each = {}
+    for job in jobs:
+        variant = job.name.split("/")[0]
+        each[variant] = each.get(variant, 0) + job.used
+    most = ", ".join(f"{variant} {each[variant]:.0f}" for variant in sorted(each, key=each.get, reverse=True))
+    return f"processor time: {sum(each.values()):.0f} s ({most})"
 
 
 def main():
@@ -444,6 +457,7 @@ def main():
             stopped.set()
             return 130
     TIMES.write_text(json.dumps(seconds, indent=1, sort_keys=True), encoding="utf-8")
+    print(where_it_went(jobs))
     print(coverage(jobs))
     print(counts, flush=True)
     return 1 if counts.failed or not counts.passed else 0
