@@ -99,11 +99,18 @@ ISA_neoni8mm := -march=armv8.2-a+dotprod+i8mm
 compiler_has = $(shell echo | $(CC) $(1) -E -x c - >/dev/null 2>&1 && echo $(1))
 ISA_amx    := $(ISA_vnni) $(call compiler_has,-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
 isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
-# Kernels take minutes to compile, so some builds take the release's: they start no threads, fuzzers feed what reads input, and
-# the emulated builds test the CUDA half. ThreadSanitizer sees what the scalar ones read and write.
-KERNELS    := $(if $(filter openmp tsan fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
-is_seen     = $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1)))
-built_in    = $(if $(findstring /kernels/,$(1)),$(if $(is_seen),$(BUILD),$(KERNELS)),$(BUILD))
+# What a build takes from the release: what would be the same, and what it does not look at. Kernels start no threads, and take
+# minutes to compile; ThreadSanitizer sees what the scalar ones read and write. Fuzzers feed what reads input.
+TAKEN_openmp   := src/%
+TAKEN_emulated := src/%
+TAKEN_fuzz     := src/cpu/%
+TAKEN_tsan     := src/cpu/kernels/%
+TAKEN_emulated-asan := src/cpu/kernels/%
+TAKEN_emulated-msan := src/cpu/kernels/%
+OWN_openmp     := src/cpu/machine/team.o
+OWN_emulated   := src/engine/cuda_open.o
+OWN_tsan       := src/cpu/kernels/ref/%
+built_in = $(if $(filter-out $(OWN_$(VARIANT)),$(filter $(TAKEN_$(VARIANT)),$(1))),build/release,$(BUILD))/$(1)
 
 QUANT_SOURCES  := quant quant8
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
@@ -118,8 +125,8 @@ LIB_ROOMS   := util model text chat recipe engine grammar speculate speech gener
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(LIB_ROOMS:%=src/%/*.c)))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c $(if $(HTTP),src/serve/*.c))
 CLI_LIBS    := $(if $(HTTP),$(shell $(PKG_CONFIG) --libs $(HTTP)))
-LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
-CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
+LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file)))
+CLI_OBJECTS := $(foreach file,$(CLI_SOURCES:.c=.o),$(call built_in,$(file)))
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers. The Python tests run other tests/ROOM/*.c.
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out $(if $(HTTP),,tests/serve/%),$(wildcard tests/*/test_*.c)))
 FUZZERS       := $(patsubst %.c,$(BUILD)/%,$(filter-out $(if $(HTTP),,tests/fuzz/fuzz_body.c),$(wildcard tests/fuzz/fuzz_*.c)))
@@ -173,11 +180,10 @@ endef
 $(foreach isa,$(VECTOR_ISAS) $(QUANT_ISAS) $(QUANT8_ISAS),$(eval $(call VECTOR_RULE,$(isa))))
 
 ifneq ($(BUILD),build/release)
-$(filter build/release/%,$(LIB_OBJECTS) $(FAST_KERNELS)): release-kernels ;
-release-kernels:
-	@$(MAKE) --no-print-directory -s VARIANT=release kernels
-else
-kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels/,$(file)),$(file))))
+TAKEN := $(sort $(filter build/release/%,$(LIB_OBJECTS) $(CLI_OBJECTS) $(FAST_KERNELS)))
+$(TAKEN): take-release ;
+take-release:
+	@$(MAKE) --no-print-directory -s VARIANT=release $(TAKEN)
 endif
 
 # To see uses after return, gcc 12 puts frames beside the stack, laid out for vectors of 32 bytes at most (its bug 110027).
@@ -437,7 +443,7 @@ help:
 	@echo "VARIANT=openmp|asan|tsan|fuzz|arm64|emulated|emulated-asan|emulated-msan builds into build/VARIANT."
 	@echo "CC, CFLAGS and LDFLAGS are honoured."
 
-.PHONY: all cpu cpu-only cuda mpi kernels release-kernels clean demo install uninstall help style lint FORCE \
+.PHONY: all cpu cpu-only cuda mpi take-release clean demo install uninstall help style lint FORCE \
     test test-all test-real test-cuda test-arm64 test-mpi test-clients check openmp asan tsan fuzz \
     packages packages-arm64 test-packages test-programs fuzzers test-builds test-build-first \
     $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) \

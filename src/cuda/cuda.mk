@@ -15,7 +15,7 @@ CUDA_SOURCES := $(wildcard src/cuda/*.cu src/cuda/*/*.cu)
 CUDA_SHARES := util/cgroup util/error util/file util/memory util/new_file util/version model/bf12 model/quant model/codebook \
     model/key_offset model/rope recipe/cost recipe/recipe engine/group engine/hybrid engine/kv_cache engine/settings
 CUDA_SHARES_LIBS = $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxhash)
-CUDA_SHARED_OBJECTS = $(CUDA_SHARES:%=$(BUILD)/src/%.o)
+CUDA_SHARED_OBJECTS = $(foreach file,$(CUDA_SHARES),$(call built_in,src/$(file).o))
 
 # The engine's, which run on any device.
 SESSION_TESTS := tests/engine/test_ahead tests/engine/test_recurrent tests/engine/test_together
@@ -26,12 +26,14 @@ ifneq ($(filter emulated%,$(VARIANT)),)
 EMULATOR     := tests/cuda/emulator
 BASE         += -DYALM_EMULATED_GPU # which has no driver to look for
 CUDA_LIBRARY := $(BUILD)/libyalm-cuda.so
+# It converts fp16, which kernels do all the time, and runs the loops of warp operations.
+HAS_AVX2     := $(shell grep -m1 '^flags.* fma .* f16c .* avx2' /proc/cpuinfo 2>/dev/null)
 # A stand-in for NCCL.
 NCCL_LIBRARY := $(BUILD)/libnccl.so.2
 CXX_BASE     := -std=c++17 -D_GNU_SOURCE -Isrc -I$(EMULATOR) -Itests -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra \
                 -Wno-unknown-pragmas -Wno-pass-failed -fno-strict-aliasing \
                 $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP \
-                $(shell grep -qs '^flags.* f16c' /proc/cpuinfo && echo -mf16c) # converts fp16, which kernels do all the time
+                -ffp-contract=off $(if $(HAS_AVX2),-mavx2 -mfma -mf16c)
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cc,$(BUILD)/%.o,$(wildcard $(EMULATOR)/*.cc))
 CUDA_STATIC  := $(BUILD)/libyalm-cuda.a
 CUDA_TESTS   := $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/cuda/test_*.cc))
