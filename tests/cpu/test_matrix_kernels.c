@@ -26,6 +26,8 @@ static struct problem make_problem(struct fixture *f, enum dtype type, int rows,
 // Row r of the product, for all tokens, where y's first row is `first`; elements between the rows must be as they were.
 static void check_row(const struct problem *p, const float *y, int r, int first)
 {
+    if (!NUMBERS_COUNT)
+        return;
     for (int t = 0; t < p->n; t++) {
         double sum = 0, magnitude = 0;
         for (int c = 0; c < p->cols; c++) {
