@@ -299,17 +299,23 @@ YALM_API yalm_status yalm_session_save(yalm_session *session, const char *path, 
 YALM_API yalm_status yalm_session_load(yalm_session *session, const char *path, yalm_error *error);
 
 // Pages: what the KV cache holds of n tokens, copied to memory of the caller's and into other sessions on the model with the
-// same options. Bytes of one; 0 where there are none: on a GPU, where the attention method or a recurrent layer keeps more
-// than keys and values, in an endless session.
+// same options. Bytes of one; 0 where there are none: on a GPU, where the attention method keeps more than keys and values, in
+// an endless session.
 YALM_API size_t yalm_page_bytes(yalm_session *session, int n);
 // Copies what is held of tokens [first, first + n). YALM_USAGE where they are not there, or a window has dropped too much of
 // them.
 YALM_API yalm_status yalm_page_save(yalm_session *session, int64_t first, int n, void *page, yalm_error *error);
+// What recurrent layers carry from token to token is no part of pages. Bytes of it; 0: the model has none, or the device
+// gives none.
+YALM_API size_t yalm_state_bytes(const yalm_session *session);
+// Copies what stands behind the session's last token. What yalm_expect() brought is forgotten.
+YALM_API yalm_status yalm_state_save(yalm_session *session, void *state, yalm_error *error);
 // The session goes on behind tokens[0 .. n · n_pages), as if it had evaluated them itself; pages[i] was saved of those from i
-// · n on. What the session holds of them already is not copied. There are no logits until the next yalm_eval(). YALM_USAGE,
-// and nothing has changed, where they are more than the context, or a token is none of the model's.
+// · n on, `state` behind the last of them (NULL where there are no recurrent layers). What the session holds of them already is
+// not copied. There are no logits until the next yalm_eval(). YALM_USAGE, and nothing has changed, where they are more than the
+// context, a token is none of the model's, or the state is missing.
 YALM_API yalm_status yalm_page_load(yalm_session *session, const int32_t *tokens, int n, const void *const *pages, int n_pages,
-                                    yalm_error *error);
+                                    const void *state, yalm_error *error);
 
 // Stops a running or the next yalm_eval() with YALM_INTERRUPTED. Safe in a signal handler.
 YALM_API void yalm_session_cancel(yalm_session *session);

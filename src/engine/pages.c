@@ -2,7 +2,7 @@
 //
 // A page is one block for each kind of layer. Layers that see everything have all rows there. Of layers with a window only
 // the rows that the position behind the page sees can be relied on: a ring may have dropped older ones by the time that the
-// page is saved.
+// page is saved. What recurrent layers carry is no part of a page: it is one more block, of the position behind the last one.
 
 #include <string.h>
 
@@ -52,9 +52,26 @@ static yalm_status put_in(void *context, void *bytes, size_t length)
     return YALM_OK;
 }
 
+static bool has_rows(const yalm_session *s, int kind)
+{
+    return config_kind_attends(&s->model->config, kind);
+}
+
+// What recurrent layers carry at `position`, of all kinds.
+static yalm_status each_carried(yalm_session *s, int64_t position, row_taker *take, void *context, yalm_error *error)
+{
+    yalm_status status = YALM_OK;
+    for (int kind = 0; kind < config_n_kinds(&s->model->config) && status == YALM_OK; kind++)
+        if (!has_rows(s, kind))
+            status = each_of_kind(s, kind, (struct stretch){0, position}, take, context, error);
+    return status;
+}
+
 // Bytes of a page's block of a kind: as many for each page, which has the most rows that a window lets one have.
 static size_t block_bytes(yalm_session *s, int kind, int n)
 {
+    if (!has_rows(s, kind))
+        return 0;
     const int visible = s->kv[kind].span - 1;
     const int rows = is_ring(s, kind) && visible < n ? visible : n;
     size_t bytes = 0;
@@ -64,11 +81,22 @@ static size_t block_bytes(yalm_session *s, int kind, int n)
 size_t yalm_page_bytes(yalm_session *s, int n)
 {
     size_t bytes = 0;
-    if (!s->backend->each_row || config_recurs(&s->model->config) || s->options.endless || n < 1 || n > s->options.context)
+    if (!s->backend->each_row || s->options.endless || n < 1 || n > s->options.context)
         return 0;
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
         bytes += block_bytes(s, kind, n);
     return bytes;
+}
+
+size_t yalm_state_bytes(const yalm_session *s)
+{
+    size_t floats = 0;
+    for (int layer = 0; layer < s->model->config.n_layers && s->backend->each_row; layer++)
+        if (config_is_recurrent(&s->model->config, layer)) {
+            const struct delta_config *delta = config_delta(&s->model->config, layer);
+            floats += delta_state_floats(delta) + delta_input_floats(delta);
+        }
+    return floats * sizeof(float);
 }
 
 static yalm_status check_pages(yalm_session *s, int n, yalm_error *error)
@@ -88,6 +116,8 @@ yalm_status yalm_page_save(yalm_session *s, int64_t first, int n, void *page, ya
                          (long long)s->position);
     uint8_t *at = page;
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++) {
+        if (!has_rows(s, kind))
+            continue;
         const struct stretch rows = rows_of(s, kind, first, first + n);
         if (is_ring(s, kind) && (rows.first + s->kv[kind].capacity < s->high_water || first + n < s->floor))
             return error_set(error, YALM_USAGE, "a page of %d tokens from %lld on: a window has dropped them", n,
@@ -97,6 +127,20 @@ yalm_status yalm_page_save(yalm_session *s, int64_t first, int n, void *page, ya
         at += block_bytes(s, kind, n);
     }
     return YALM_OK;
+}
+
+yalm_status yalm_state_save(yalm_session *s, void *state, yalm_error *error)
+{
+    if (yalm_state_bytes(s) == 0)
+        return error_set(error, YALM_USAGE, "a state of recurrent layers: this session has none that it can give");
+    if (s->position == 0)
+        return error_set(error, YALM_USAGE, "a state of recurrent layers: the session has no tokens yet");
+    const yalm_status status = yalm_finish(s, error);
+    if (status != YALM_OK)
+        return status;
+    ahead_forget(s); // they are brought back to the session's position
+    uint8_t *at = state;
+    return each_carried(s, s->position, take_out, &at, error);
 }
 
 // Tokens that the session's timeline has in common with these.
@@ -114,6 +158,8 @@ static void load_page(yalm_session *s, const uint8_t *at, int64_t first, int n, 
 {
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++) {
         const uint8_t *block = at;
+        if (!has_rows(s, kind))
+            continue;
         if (is_ring(s, kind) ? first + n > kv_first_visible(&s->kv[kind], end) : first + n > common)
             each_of_kind(s, kind, rows_of(s, kind, first, first + n), put_in, &block, NULL);
         at += block_bytes(s, kind, n);
@@ -121,7 +167,7 @@ static void load_page(yalm_session *s, const uint8_t *at, int64_t first, int n, 
 }
 
 yalm_status yalm_page_load(yalm_session *s, const int32_t *tokens, int n, const void *const *pages, int n_pages,
-                           yalm_error *error)
+                           const void *state, yalm_error *error)
 {
     const yalm_status status = check_pages(s, n, error);
     const int64_t end = (int64_t)n * n_pages;
@@ -133,12 +179,17 @@ yalm_status yalm_page_load(yalm_session *s, const int32_t *tokens, int n, const 
         if (tokens[i] < 0 || tokens[i] >= s->model->config.vocab_size)
             return error_set(error, YALM_USAGE, "pages: found token id %d, expected 0 to %d", tokens[i],
                              s->model->config.vocab_size - 1);
+    const bool recurs = yalm_state_bytes(s) > 0 && end > 0;
+    if (recurs && !state)
+        return error_set(error, YALM_USAGE, "pages: the state of recurrent layers that belongs to them is missing");
     const int64_t common = in_common(s, tokens, end);
     s->floor = 0;
+    if (recurs)
+        each_carried(s, end, put_in, &state, NULL);
     for (int i = 0; i < n_pages; i++)
         load_page(s, pages[i], (int64_t)i * n, n, common, end);
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
-        if (is_ring(s, kind) && kv_first_visible(&s->kv[kind], end) > 0)
+        if (!has_rows(s, kind) || (is_ring(s, kind) && kv_first_visible(&s->kv[kind], end) > 0))
             s->floor = end;
     memcpy(s->history, tokens, sizeof *tokens * (size_t)end);
     s->position = s->high_water = end;

@@ -14,13 +14,21 @@ struct page {
     uint64_t used;              // when it was, as the last one of its sequence; of a page between, perhaps later
     size_t end;                 // tokens up to its end
     int n_children;
+    void *state;    // that stands behind it; NULL: not kept
+    uint64_t level; // the tree's when that was used
     int32_t tokens[PAGE_TOKENS];
     max_align_t rows[];
 };
 
+enum { MOST_STATES = 4096 };
+
 struct prefixes {
-    size_t page_bytes;
-    size_t n_pages, most_pages;
+    size_t page_bytes, state_bytes; // state_bytes 0: no layer is recurrent
+    size_t n_pages;
+    uint64_t most_bytes;
+    struct page *states[MOST_STATES]; // (n_states), of pages that carry one
+    size_t n_states, most_states;
+    uint64_t level;        // the worth of the state that went last
     struct page **buckets; // (n_buckets), a power of two
     size_t n_buckets;
     struct page *newest, *oldest; // of the leaves
@@ -32,15 +40,18 @@ struct prefixes {
 
 struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes)
 {
-    const size_t page_bytes = yalm_page_bytes(like, PAGE_TOKENS);
+    const size_t page_bytes = yalm_page_bytes(like, PAGE_TOKENS), state_bytes = yalm_state_bytes(like);
     const uint64_t most_pages = page_bytes ? bytes / (sizeof(struct page) + page_bytes) : 0;
-    if (most_pages == 0)
+    const uint64_t most_states = state_bytes ? bytes / 2 / state_bytes : 0;
+    if (most_pages == 0 || (state_bytes && most_states == 0))
         return NULL;
     struct prefixes *prefixes = calloc(1, sizeof *prefixes);
     if (prefixes == NULL)
         return NULL;
     prefixes->page_bytes = page_bytes;
-    prefixes->most_pages = most_pages;
+    prefixes->state_bytes = state_bytes;
+    prefixes->most_bytes = bytes;
+    prefixes->most_states = most_states < MOST_STATES ? most_states : MOST_STATES;
     for (prefixes->n_buckets = 1; prefixes->n_buckets < most_pages; prefixes->n_buckets *= 2)
         ;
     prefixes->buckets = calloc(prefixes->n_buckets, sizeof(struct page *));
@@ -60,6 +71,7 @@ void prefixes_close(struct prefixes *prefixes)
     for (size_t i = 0; prefixes->buckets && i < prefixes->n_buckets; i++)
         for (struct page *page = prefixes->buckets[i], *next; page; page = next) {
             next = page->chain;
+            free(page->state);
             free(page);
         }
     free(prefixes->buckets);
@@ -70,7 +82,14 @@ void prefixes_close(struct prefixes *prefixes)
 
 uint64_t prefixes_bytes(const struct prefixes *prefixes)
 {
-    return prefixes ? prefixes->n_pages * (sizeof(struct page) + prefixes->page_bytes) : 0;
+    return prefixes
+               ? prefixes->n_pages * (sizeof(struct page) + prefixes->page_bytes) + prefixes->n_states * prefixes->state_bytes
+               : 0;
+}
+
+bool prefixes_need_states(const struct prefixes *prefixes)
+{
+    return prefixes && prefixes->state_bytes > 0;
 }
 
 // ---------------------------------------------------------------- by age
@@ -129,7 +148,20 @@ static struct page *find_child(const struct prefixes *prefixes, const struct pag
     return page;
 }
 
-static void take_from_tree(struct prefixes *prefixes, struct page *page)
+// The page carries no state any more: whose memory that was is now the caller's.
+static void *take_state(struct prefixes *prefixes, struct page *page)
+{
+    void *state = page->state;
+    size_t i = 0;
+    while (prefixes->states[i] != page)
+        i++;
+    prefixes->states[i] = prefixes->states[--prefixes->n_states];
+    page->state = NULL;
+    return state;
+}
+
+// A leaf goes.
+static void remove_page(struct prefixes *prefixes, struct page *page)
 {
     struct page **at = bucket_of(prefixes, page->key);
     while (*at != page)
@@ -142,6 +174,16 @@ static void take_from_tree(struct prefixes *prefixes, struct page *page)
         parent->used = page->used;
     if (parent && --parent->n_children == 0)
         list_add(prefixes, parent);
+    free(page->state ? take_state(prefixes, page) : NULL);
+    free(page);
+}
+
+// Leaves go, the oldest first, until so many bytes more may be taken. False where that would be the page `but`.
+static bool make_room(struct prefixes *prefixes, size_t bytes, const struct page *but)
+{
+    while (prefixes_bytes(prefixes) + bytes > prefixes->most_bytes && prefixes->oldest && prefixes->oldest != but)
+        remove_page(prefixes, prefixes->oldest);
+    return prefixes_bytes(prefixes) + bytes <= prefixes->most_bytes;
 }
 
 static void put_in_tree(struct prefixes *prefixes, struct page *page, struct page *parent, const int32_t *tokens)
@@ -161,18 +203,6 @@ static void put_in_tree(struct prefixes *prefixes, struct page *page, struct pag
     prefixes->n_pages++;
 }
 
-// Memory for a page: more, or that of the oldest. NULL where that would be the one that it is to follow.
-static struct page *page_make(struct prefixes *prefixes, const struct page *parent)
-{
-    if (prefixes->n_pages < prefixes->most_pages)
-        return malloc(sizeof(struct page) + prefixes->page_bytes);
-    struct page *oldest = prefixes->oldest;
-    if (oldest == parent)
-        return NULL;
-    take_from_tree(prefixes, oldest);
-    return oldest;
-}
-
 static struct page *page_at(const struct prefixes *prefixes, const struct prefix_place *place)
 {
     struct page *page = *bucket_of(prefixes, place->key);
@@ -184,9 +214,11 @@ static struct page *page_at(const struct prefixes *prefixes, const struct prefix
 // A page behind `last` with the next of the session's tokens. NULL where it cannot be had.
 static struct page *save_page(struct prefixes *prefixes, struct page *last, yalm_session *session, const int32_t *tokens)
 {
-    struct page *page = page_make(prefixes, last);
+    const size_t bytes = sizeof(struct page) + prefixes->page_bytes;
+    struct page *page = make_room(prefixes, bytes, last) ? malloc(bytes) : NULL;
     if (page == NULL)
         return NULL;
+    page->state = NULL;
     if (yalm_page_save(session, last ? (int64_t)last->end : 0, PAGE_TOKENS, page->rows, NULL) != YALM_OK) {
         free(page);
         return NULL;
@@ -217,25 +249,79 @@ void prefixes_keep(struct prefixes *prefixes, struct prefix_place *place, yalm_s
     *place = last ? (struct prefix_place){last->key, last->number} : (struct prefix_place){0};
 }
 
+// Tokens that the page's state saves reading: those since the one before it.
+static size_t saved_by(const struct page *page)
+{
+    const struct page *before = page->parent;
+    while (before && before->state == NULL)
+        before = before->parent;
+    return page->end - (before ? before->end : 0);
+}
+
+// Memory for a state: more, or that of the state of least worth.
+static void *make_state(struct prefixes *prefixes, const struct page *page)
+{
+    if (prefixes->n_states < prefixes->most_states)
+        return make_room(prefixes, prefixes->state_bytes, page) ? malloc(prefixes->state_bytes) : NULL;
+    uint64_t least = UINT64_MAX;
+    struct page *of_least = NULL;
+    for (size_t i = 0; i < prefixes->n_states; i++) {
+        const uint64_t worth = prefixes->states[i]->level + saved_by(prefixes->states[i]);
+        if (worth < least) {
+            least = worth;
+            of_least = prefixes->states[i];
+        }
+    }
+    prefixes->level = least;
+    return take_state(prefixes, of_least);
+}
+
+bool prefixes_keep_state(struct prefixes *prefixes, const struct prefix_place *place, yalm_session *session,
+                         const struct prefix_place *instead)
+{
+    struct page *page = prefixes ? page_at(prefixes, place) : NULL;
+    if (page == NULL || !prefixes_need_states(prefixes) || page->end != (size_t)yalm_position(session))
+        return false;
+    struct page *other = page_at(prefixes, instead);
+    void *state = NULL;
+    if (page->state == NULL) {
+        state = other && other->state && other->n_children <= 1 ? take_state(prefixes, other) : make_state(prefixes, page);
+        if (state == NULL || yalm_state_save(session, state, NULL) != YALM_OK) {
+            free(state);
+            return false;
+        }
+        page->state = state;
+        prefixes->states[prefixes->n_states++] = page;
+    }
+    page->level = prefixes->level;
+    return true;
+}
+
 bool prefixes_has_more(const struct prefixes *prefixes, const struct prefix_place *place, const int32_t *tokens, size_t n)
 {
     const struct page *last = prefixes ? page_at(prefixes, place) : NULL;
     return !last || (last->end + PAGE_TOKENS <= n && find_child(prefixes, last, tokens + last->end));
 }
 
-size_t prefixes_find(struct prefixes *prefixes, const int32_t *tokens, size_t n, const void *const **pages)
+struct prefix prefixes_find(struct prefixes *prefixes, const int32_t *tokens, size_t n)
 {
-    size_t n_found = 0;
+    struct prefix prefix = {0};
     if (prefixes == NULL)
-        return 0;
-    struct page *last = NULL;
-    for (struct page *page; (n_found + 1) * PAGE_TOKENS <= n; last = page) {
-        page = find_child(prefixes, last, tokens + n_found * PAGE_TOKENS);
-        if (page == NULL)
-            break;
-        prefixes->found[n_found++] = page->rows;
+        return prefix;
+    struct page *last = NULL, *page;
+    for (size_t i = 0; (i + 1) * PAGE_TOKENS <= n && (page = find_child(prefixes, last, tokens + i * PAGE_TOKENS)); i++) {
+        last = page;
+        prefixes->found[i] = page->rows;
+        if (page->state || !prefixes_need_states(prefixes)) {
+            prefix.n_pages = i + 1;
+            prefix.state = page->state;
+        }
     }
     touch(prefixes, last);
-    *pages = prefixes->found;
-    return n_found;
+    while (last && prefix.state && last->state != prefix.state)
+        last = last->parent;
+    if (last)
+        last->level = prefixes->level;
+    prefix.pages = prefixes->found;
+    return prefix;
 }

@@ -4,6 +4,13 @@
 // of a beginning that they have in common. Where memory is used up, the leaf that was used longest ago goes. Who goes on with a
 // sequence keeps its place in the tree, so that a token costs the same behind a hundred and behind a hundred thousand. The
 // engine's thread alone calls these.
+//
+// Of models with recurrent layers some pages carry a checkpoint: the state that stands behind them. Sequences go on behind
+// these alone. A state is as large as keys and values of hundreds or thousands of tokens, so states take at most half of the
+// memory. When one more is to be kept, that of least worth goes. Its worth is the number of tokens that it saves: those since
+// the checkpoint before it; and to one that is used the worth of the last one that went is added (GreedyDual: Young, "The
+// k-server dual and loose competitiveness for paging", 1994). So states of conversations that are over go, and among those
+// of one conversation its beginning and what lies far apart stay.
 #pragma once
 #include "yalm.h"
 
@@ -15,6 +22,7 @@ enum { PAGE_TOKENS = 16 };
 // sessions have no pages; the other functions welcome that.
 struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes);
 void prefixes_close(struct prefixes *prefixes);
+bool prefixes_need_states(const struct prefixes *prefixes); // to go on behind a page
 
 // Where a sequence stands: the last of its pages that are kept. {0}: before all of them.
 struct prefix_place {
@@ -24,9 +32,19 @@ struct prefix_place {
 // Keeps the whole pages of the session's tokens, and moves the place there. Up to `same` these are the tokens that they were
 // when the place was there last. What a window has dropped before is left out, with all behind it.
 void prefixes_keep(struct prefixes *prefixes, struct prefix_place *place, yalm_session *session, int64_t same);
+// Makes the place a checkpoint, where the session stands there; in the stead of the one at another place, which is {0} where
+// none is to go. True: there is one now.
+bool prefixes_keep_state(struct prefixes *prefixes, const struct prefix_place *place, yalm_session *session,
+                         const struct prefix_place *instead);
 // Whether more of tokens[0..n) may be kept than up to the place.
 bool prefixes_has_more(const struct prefixes *prefixes, const struct prefix_place *place, const int32_t *tokens, size_t n);
-// The number of pages that are kept of the beginning of tokens[0..n), for yalm_page_load(): *pages is good until the next call.
-size_t prefixes_find(struct prefixes *prefixes, const int32_t *tokens, size_t n, const void *const **pages);
+
+// What of a text's beginning is kept and can be gone on from, for yalm_page_load(); good until the next call.
+struct prefix {
+    const void *const *pages; // (n_pages)
+    size_t n_pages;
+    const void *state; // NULL: none is needed
+};
+struct prefix prefixes_find(struct prefixes *prefixes, const int32_t *tokens, size_t n);
 
 uint64_t prefixes_bytes(const struct prefixes *prefixes); // that are taken now

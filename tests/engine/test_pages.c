@@ -57,7 +57,7 @@ static void save_page(yalm_session *session, int i)
 static void load_pages(yalm_session *session, int n)
 {
     yalm_error error = {0};
-    if (yalm_page_load(session, text(n * PAGE), PAGE, (const void *const *)pages, n, &error) != YALM_OK)
+    if (yalm_page_load(session, text(n * PAGE), PAGE, (const void *const *)pages, n, NULL, &error) != YALM_OK)
         fail_msg("%s", error.text);
     assert_int_equal(yalm_position(session), n * PAGE);
     assert_null(yalm_logits(session, 0));
@@ -174,14 +174,14 @@ static void test_what_is_refused(void **state)
     const void *const *all = (const void *const *)pages;
     refused(yalm_page_save(session, 25, PAGE, pages[0], &error), &error, "a page of 4 tokens from 25 on: the session has 28");
     refused(yalm_page_save(session, -1, PAGE, pages[0], &error), &error, "the session has 28");
-    refused(yalm_page_load(session, tokens, PAGE, all, 8, &error), &error, "pages of 32 tokens: the context holds 30");
+    refused(yalm_page_load(session, tokens, PAGE, all, 8, NULL, &error), &error, "pages of 32 tokens: the context holds 30");
     tokens[5] = VOCAB;
-    refused(yalm_page_load(session, tokens, PAGE, all, 7, &error), &error, "found token id 53, expected 0 to 52");
+    refused(yalm_page_load(session, tokens, PAGE, all, 7, NULL, &error), &error, "found token id 53, expected 0 to 52");
     assert_int_equal(yalm_position(session), 28);
     yalm_session_close(session);
     session = open_with(small_options("sparq", 30));
     assert_int_equal(yalm_page_bytes(session, PAGE), 0);
-    refused(yalm_page_load(session, tokens, PAGE, all, 1, &error), &error, "this session has none");
+    refused(yalm_page_load(session, tokens, PAGE, all, 1, NULL, &error), &error, "this session has none");
     yalm_session_close(session);
     o.endless = true;
     session = open_with(o);

@@ -249,6 +249,56 @@ static void test_files_of_what_lies_ahead(void **state)
     yalm_session_close(loaded);
 }
 
+// Pages and what stood behind them bring a session there, whatever it held; not a bit is different.
+static void test_pages(void **state)
+{
+    (void)state;
+    on_the_cpu_alone();
+    enum { PAGE = 5, N = 4 };
+    int32_t tokens[PAGE * N], expected[9];
+    yalm_session *saved = fresh((int[]){10, 0});
+    yalm_error error = {0};
+    void *pages[N], *carried = malloc(yalm_state_bytes(saved)); // of the exact sizes: a sanitizer sees each byte past them
+    for (int i = 0; i < 9; i++)
+        expected[i] = token_at(11 + i);
+    expected[8] = (expected[8] + 1) % VOCAB;
+    assert_int_equal(yalm_expect(saved, expected, 9), 9); // the last page and the state lie within what is expected
+    for (int i = 0; i < 10; i++)
+        eval(saved, 10 + i, 1);
+    for (int i = 0; i < N; i++) {
+        pages[i] = malloc(yalm_page_bytes(saved, PAGE));
+        assert_int_equal(yalm_page_save(saved, i * PAGE, PAGE, pages[i], &error), YALM_OK);
+    }
+    for (int i = 0; i < PAGE * N; i++)
+        tokens[i] = token_at(i);
+    assert_int_equal(yalm_state_save(saved, carried, &error), YALM_OK);
+    const int held[][16] = {{0}, {10, 1, 1, 1, 0}, {10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0}, {0}};
+    for (int i = 0; i < 4; i++) {
+        yalm_session *loaded = fresh(held[i]);
+        if (i == 3)
+            eval(loaded, 100, 33);
+        const void *const *all = (const void *const *)pages;
+        assert_int_equal(yalm_page_load(loaded, tokens, PAGE, all, N, NULL, &error), YALM_USAGE);
+        assert_non_null(strstr(error.text, "the state of recurrent layers that belongs to them is missing"));
+        if (yalm_page_load(loaded, tokens, PAGE, all, N, carried, &error) != YALM_OK)
+            fail_msg("%s", error.text);
+        assert_null(yalm_logits(loaded, 0));
+        assert_int_equal(yalm_rollback_point(loaded, 19), 0); // what it had there is of another text
+        assert_go_on_alike(saved, loaded);
+        roll_back(loaded, 25);
+        roll_back(saved, 25);
+        assert_go_on_alike(saved, loaded);
+        assert_int_equal(yalm_page_load(saved, tokens, PAGE, all, N, carried, &error), YALM_OK);
+        yalm_session_close(loaded);
+    }
+    roll_back(saved, 0);
+    assert_int_equal(yalm_state_save(saved, carried, &error), YALM_USAGE);
+    for (int i = 0; i < N; i++)
+        free(pages[i]);
+    free(carried);
+    yalm_session_close(saved);
+}
+
 static void test_what_such_models_have_not(void **state)
 {
     (void)state;
@@ -257,7 +307,6 @@ static void test_what_such_models_have_not(void **state)
     assert_null(yalm_session_open(&the_model->model, &options, &error));
     assert_int_equal(error.status, YALM_USAGE);
     yalm_session *session = fresh((int[]){10, 0});
-    assert_int_equal(yalm_page_bytes(session, 16), 0);
     fill(session, 200); // positions without contents go on all the same
     eval(session, 0, 1);
     assert_int_equal(yalm_position(session), 211);
@@ -278,6 +327,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_interruption_spoils_nothing),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_files_of_what_lies_ahead),
+        cmocka_unit_test(test_pages),
         cmocka_unit_test(test_several_sessions_at_once),
         cmocka_unit_test(test_what_such_models_have_not),
     };

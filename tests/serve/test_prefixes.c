@@ -67,8 +67,7 @@ static void keep(int which, int n_common, int n)
 
 static size_t kept(int which, int n_common)
 {
-    const void *const *pages;
-    return prefixes_find(prefixes, text_of(which, n_common), CONTEXT, &pages);
+    return prefixes_find(prefixes, text_of(which, n_common), CONTEXT).n_pages;
 }
 
 static void test_beginnings_are_shared(void **state)
@@ -143,8 +142,110 @@ static void test_tokens_taken_back(void **state)
     int32_t tokens[CONTEXT];
     memcpy(tokens, text_of(1, 0), sizeof tokens);
     memcpy(tokens + 2 * PAGE_TOKENS, text_of(2, 2 * PAGE_TOKENS) + 2 * PAGE_TOKENS, sizeof(int32_t) * 3 * PAGE_TOKENS);
-    const void *const *pages;
-    assert_int_equal(prefixes_find(prefixes, tokens, CONTEXT, &pages), 5);
+    assert_int_equal(prefixes_find(prefixes, tokens, CONTEXT).n_pages, 5);
+}
+
+// ---------------------------------------------------------------- checkpoints
+
+static uint64_t state_bytes;
+
+// Memory for MOST pages, of which six states may take half.
+static int set_up_recurrent(void **state)
+{
+    (void)state;
+    struct model_config config = small_config(2, 8, CONTEXT);
+    config.n_more_kinds = config.kind_of_layer[0] = 1;
+    config.kinds[1].delta =
+        (struct delta_config){.n_key_heads = 1, .n_value_heads = 2, .key_dim = 64, .value_dim = 64, .conv_width = 4};
+    config.output_gate = true;
+    the_model = random_model_make(config, DTYPE_FP32, 3);
+    session = open_with(small_options("dense", CONTEXT));
+    state_bytes = yalm_state_bytes(session);
+    assert_in_range(state_bytes, 2 * 64 * 64 * sizeof(float), 3 * 64 * 64 * sizeof(float));
+    prefixes = prefixes_open(session, 12 * state_bytes);
+    return !prefixes;
+}
+
+// Reads a sequence up to `n`, with checkpoints every `apart` pages.
+static void read_with_states(int which, int n_common, int n_pages, int apart)
+{
+    struct prefix_place place = {0};
+    for (int i = 1; i <= n_pages; i++) {
+        read_text(text_of(which, n_common), (i - 1) * PAGE_TOKENS, i * PAGE_TOKENS);
+        prefixes_keep(prefixes, &place, session, (i - 1) * PAGE_TOKENS);
+        if (i % apart == 0)
+            assert_true(prefixes_keep_state(prefixes, &place, session, &(struct prefix_place){0}));
+    }
+}
+
+static void test_only_checkpoints_lead_on(void **state)
+{
+    (void)state;
+    read_with_states(1, 64, 7, 3);
+    struct prefix prefix = prefixes_find(prefixes, text_of(1, 64), CONTEXT);
+    assert_int_equal(prefix.n_pages, 6);
+    assert_non_null(prefix.state);
+    assert_int_equal(prefixes_find(prefixes, text_of(1, 64), 6 * PAGE_TOKENS - 1).n_pages, 3);
+    assert_int_equal(prefixes_find(prefixes, text_of(2, 64), CONTEXT).n_pages, 3);
+    prefix = prefixes_find(prefixes, text_of(2, 40), CONTEXT);
+    assert_int_equal(prefix.n_pages, 0);
+    assert_null(prefix.state);
+}
+
+// A session is where it says, or nothing is kept.
+static void test_checkpoints_stand_where_the_session_does(void **state)
+{
+    (void)state;
+    struct prefix_place place = {0};
+    const uint64_t before = prefixes_bytes(prefixes);
+    assert_false(prefixes_keep_state(prefixes, &place, session, &place));
+    read_text(text_of(1, 0), 0, 2 * PAGE_TOKENS + 1);
+    prefixes_keep(prefixes, &place, session, 0);
+    const uint64_t pages = prefixes_bytes(prefixes);
+    assert_false(prefixes_keep_state(prefixes, &place, session, &(struct prefix_place){0}));
+    assert_int_equal(prefixes_bytes(prefixes), pages);
+    assert_true(pages > before);
+}
+
+// What moves on takes no more memory, and leaves nothing behind.
+static void test_a_checkpoint_moves(void **state)
+{
+    (void)state;
+    struct prefix_place place = {0}, last = {0};
+    uint64_t bytes = 0;
+    for (int i = 1; i <= 8; i++) {
+        read_text(text_of(1, 0), (i - 1) * PAGE_TOKENS, i * PAGE_TOKENS);
+        prefixes_keep(prefixes, &place, session, (i - 1) * PAGE_TOKENS);
+        assert_true(prefixes_keep_state(prefixes, &place, session, &last));
+        last = place;
+        assert_true(i == 1 || prefixes_bytes(prefixes) < bytes + state_bytes);
+        bytes = prefixes_bytes(prefixes);
+    }
+    assert_int_equal(kept(1, 0), 8);
+    assert_int_equal(prefixes_find(prefixes, text_of(1, 0), 8 * PAGE_TOKENS - 1).n_pages, 0);
+}
+
+// Half of the memory holds six. What has to give way is what saves least, and of equals what was used longest ago.
+static void test_states_of_least_worth_give_way(void **state)
+{
+    (void)state;
+    read_with_states(1, 0, 10, 10);
+    read_with_states(2, 0, 4, 1);
+    for (int i = 1; i <= 4; i++)
+        assert_int_equal(prefixes_find(prefixes, text_of(2, 0), (size_t)i * PAGE_TOKENS).n_pages, i);
+    read_with_states(3, 0, 9, 3);
+    assert_true(prefixes_bytes(prefixes) <= 12 * state_bytes);
+    for (int i = 3; i <= 9; i += 3)
+        assert_int_equal(prefixes_find(prefixes, text_of(3, 0), (size_t)i * PAGE_TOKENS).n_pages, i);
+    assert_int_equal(kept(1, 0), 10);
+    int left = 0;
+    for (int i = 1; i <= 4; i++)
+        left += prefixes_find(prefixes, text_of(2, 0), (size_t)i * PAGE_TOKENS).n_pages == (size_t)i;
+    assert_int_equal(left, 2);
+    for (int which = 4; which < 90; which++) // conversations of little worth, of which each is used once
+        read_with_states(which, 0, 1, 1);
+    assert_int_equal(kept(89, 0), 1);
+    assert_int_equal(kept(1, 0), 0); // what has not been used for long goes at last
 }
 
 int main(void)
@@ -154,6 +255,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_oldest_end_gives_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_places, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tokens_taken_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_only_checkpoints_lead_on, set_up_recurrent, tear_down),
+        cmocka_unit_test_setup_teardown(test_checkpoints_stand_where_the_session_does, set_up_recurrent, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_checkpoint_moves, set_up_recurrent, tear_down),
+        cmocka_unit_test_setup_teardown(test_states_of_least_worth_give_way, set_up_recurrent, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

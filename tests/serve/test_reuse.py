@@ -4,6 +4,7 @@ stay the same."""
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import json
 import shutil
 import subprocess
@@ -40,7 +41,8 @@ def gemma(tmp_path_factory):
 def recurrent(tmp_path_factory):
     """Random weights of Qwen3.5's form: two layers of three are recurrent."""
     source = tmp_path_factory.mktemp("recurrent") / "tiny-qwen3_5"
-    subprocess.run([sys.executable, ROOT / "tools/random_hf_model.py", "tiny-qwen3_5", source], check=True)
+    tokenizer = ("--vocab", "4096", "--tokenizer", ROOT / "models/fable-4m")
+    subprocess.run([sys.executable, ROOT / "tools/random_hf_model.py", "tiny-qwen3_5", source, *tokenizer], check=True)
     return convert_directory(source, source.parent / "recurrent.bin")
 
 
@@ -158,11 +160,10 @@ def test_kinds_of_layers(start, gemma):
 
 
 def test_recurrent_layers(start, recurrent):
-    """A conversation goes on where it ended, or from where its last prompt's end began; what comes is what a whole reading
+    """A conversation goes on where it ended, or from the last checkpoint before a change; what comes is what a whole reading
     gives."""
     server = start("--parallel", 2, "-T", 512, "--set", "machine.chunk=64", model=recurrent)
-    assert not any("of what was read" in line for line in server.lines)  # pages have no recurrent states
-    prompt = [(7 * i * i + i) % 300 for i in range(300)]
+    prompt = [3 + (7 * i * i + i) % 300 for i in range(300)]
     fields = {"max_tokens": 20, "temperature": 0, "logprobs": 0, "ignore_eos": True}
 
     def check(ids, least):
@@ -172,12 +173,47 @@ def test_recurrent_layers(start, recurrent):
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == least
         assert answer["choices"][0]["logprobs"]["token_logprobs"] == pytest.approx(whole["token_logprobs"], abs=1e-4)
 
-    check(prompt, 256)
-    check([*prompt[:290], 1, 2, 3], 256)
-    check([*prompt[:200], 1, 2, 3], 192)  # where the session began its last piece that read this as a whole
+    check(prompt, 288)
+    check([*prompt[:290], 1, 2, 3], 288)
+    check([*prompt[:200], 1, 2, 3], 192)  # where the whole reading came near its end
     drawn = server.post("/completion", prompt=prompt, n_predict=20, temperature=0, return_tokens=True, ignore_eos=True)
     answer = server.complete(prompt + drawn.json["tokens"] + [5, 6], **fields)
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 319
+
+
+def test_checkpoints_of_conversations(start, recurrent):
+    """More conversations than sessions, and a recurrent model: each turn reads what is new and at most 64 tokens more, also
+    behind a message that has changed, and of answers whose beginning is left out later."""
+    exact = ("--kv", "fp32", "--activations", "fp32")
+    server = start("--parallel", 2, "-T", 4096, *exact, model=recurrent)
+    shared = message(3, range(10, 300))
+    talks = [[shared, message(4, range(300 + i, 400 + 3 * i))] for i in range(4)]
+    seen = []
+    for turn in range(4):
+        for i, talk in enumerate(talks):
+            if turn == 3:
+                talk[3] = message(6, range(900 + i, 990))
+            prompt = [*itertools.chain(*talk), 1, 5]
+            answer = server.post("/completion", prompt=prompt, n_predict=70, temperature=0, return_tokens=True).json
+            new = len(prompt) - max((common(prompt, text) for text in seen), default=0)
+            assert answer["timings"]["prompt_n"] <= new + 64, (turn, i, new)
+            seen.append(prompt + answer["tokens"][:-1])
+            talk += [message(5, answer["tokens"][40 * (i % 2) :]), message(6, range(1000 + turn, 1150 - 40 * i))]
+    edited = [*itertools.chain(*talks[0]), 1, 5]
+    fields = {"max_tokens": 9, "temperature": 0, "logprobs": 0, "ignore_eos": True}
+    found = server.complete(edited, **fields)
+    assert found["usage"]["prompt_tokens_details"]["cached_tokens"] > 700
+    whole = server.complete(edited, cache_prompt=False, **fields)["choices"][0]["logprobs"]["token_logprobs"]
+    assert found["choices"][0]["logprobs"]["token_logprobs"] == pytest.approx(whole, abs=1e-4)
+
+
+def message(role, content):
+    """Tokens as chat templates have them: control tokens begin and end it."""
+    return [1, role, *content, 2]
+
+
+def common(a, b):
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
 
 def test_what_may_be_kept_is_said_where_anything_is(start):
