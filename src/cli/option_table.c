@@ -213,6 +213,8 @@ const struct option option_table[] = {
      "requests that may wait; beyond that the answer is 503"},
     {NULL, "", "serve.cache_ram", "MIB", NULL, OPTION_INT, S, AT(cache_ram), 0, 1 << 30, NULL,
      "MiB for what was read before, beyond the sessions; at most half of what is free"},
+    {NULL, "", "serve.cache_dir", "DIR", NULL, OPTION_TEXT, S, AT(cache_dir), 0, 0, NULL,
+     "what was read before outlives the server: in a file of this folder, for each model and its settings"},
     {NULL, "", "serve.drain", "SECONDS", NULL, OPTION_INT, S, AT(drain), 0, 86400, NULL,
      "seconds that running requests have after SIGINT or SIGTERM; a second signal ends them at once"},
 };

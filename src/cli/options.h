@@ -97,7 +97,7 @@ struct options {
     int junk, position, trials; // junk, position: -1 is chosen
     int decode_last;
 
-    const char *host, *key_file;
+    const char *host, *key_file, *cache_dir;
     int port, parallel, queue, drain, cache_ram;
     bool insecure;
 

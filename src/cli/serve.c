@@ -70,6 +70,7 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
         .insecure = options->insecure,
         .parallel = options->parallel,
         .queue = options->queue,
+        .cache_dir = options->cache_dir,
         .drain = options->drain,
         .session = session_options(options),
         .speculate = strcmp(options->speculate, "off") != 0,

@@ -373,6 +373,20 @@ void engine_stop(struct engine *engine)
     engine->started = false;
 }
 
+yalm_status engine_load(struct engine *engine, const char *folder, yalm_error *error)
+{
+    pthread_mutex_lock(&engine->lock);
+    const yalm_status status = prefixes_load(engine->prefixes, folder, error);
+    engine->counts.kept_bytes = prefixes_bytes(engine->prefixes);
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
+yalm_status engine_save(struct engine *engine, const char *folder, yalm_error *error)
+{
+    return prefixes_save(engine->prefixes, folder, error);
+}
+
 void engine_close(struct engine *engine)
 {
     if (engine == NULL)

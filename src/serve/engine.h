@@ -39,6 +39,10 @@ struct slot_state {
 struct engine *engine_open(const yalm_model *model, const struct engine_options *options, yalm_error *error);
 // Ends what is running, with an error for its clients; from then on nothing is accepted.
 void engine_stop(struct engine *engine);
+// What sequences have read comes from a file of a folder, before anything is submitted, or goes there, once the engine has been
+// stopped.
+yalm_status engine_load(struct engine *engine, const char *folder, yalm_error *error);
+yalm_status engine_save(struct engine *engine, const char *folder, yalm_error *error);
 // Closes the sessions, too; once nobody can call any of these any more. NULL is welcome.
 void engine_close(struct engine *engine);
 // Waits until nothing runs or waits, at most `seconds`. True where that came to be.

@@ -1,42 +1,9 @@
 // See prefixes.h.
-#include "serve/prefixes.h"
+#include "serve/prefixes_tree.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-
-struct page {
-    struct page *parent;        // NULL: a sequence begins with it
-    struct page *chain;         // the next one in its bucket
-    struct page *newer, *older; // of leaves
-    uint64_t key;               // of all tokens up to its end
-    uint64_t number;            // no other page ever has it; not 0
-    uint64_t used;              // when it was, as the last one of its sequence; of a page between, perhaps later
-    size_t end;                 // tokens up to its end
-    int n_children;
-    void *state;    // that stands behind it; NULL: not kept
-    uint64_t level; // the tree's when that was used
-    int32_t tokens[PAGE_TOKENS];
-    max_align_t rows[];
-};
-
-enum { MOST_STATES = 4096 };
-
-struct prefixes {
-    size_t page_bytes, state_bytes; // state_bytes 0: no layer is recurrent
-    size_t n_pages;
-    uint64_t most_bytes;
-    struct page *states[MOST_STATES]; // (n_states), of pages that carry one
-    size_t n_states, most_states;
-    uint64_t level;        // the worth of the state that went last
-    struct page **buckets; // (n_buckets), a power of two
-    size_t n_buckets;
-    struct page *newest, *oldest; // of the leaves
-    uint64_t clock;
-    const void **found; // (context / PAGE_TOKENS)
-    size_t context;
-    int32_t *tokens; // (context)
-};
 
 struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes)
 {
@@ -48,6 +15,15 @@ struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes)
     struct prefixes *prefixes = calloc(1, sizeof *prefixes);
     if (prefixes == NULL)
         return NULL;
+    const yalm_session_options *facts = yalm_session_facts(like);
+    prefixes->of = (struct prefixes_of){
+        .model_checksum = yalm_model_facts(yalm_session_model(like))->checksum,
+        .page_bytes = page_bytes,
+        .state_bytes = state_bytes,
+        .page_tokens = PAGE_TOKENS,
+        .kv = facts->kv,
+        .activations = facts->activations,
+    };
     prefixes->page_bytes = page_bytes;
     prefixes->state_bytes = state_bytes;
     prefixes->most_bytes = bytes;
@@ -139,7 +115,7 @@ static struct page **bucket_of(const struct prefixes *prefixes, uint64_t key)
     return &prefixes->buckets[key & (prefixes->n_buckets - 1)];
 }
 
-static struct page *find_child(const struct prefixes *prefixes, const struct page *parent, const int32_t *tokens)
+struct page *prefixes_child(const struct prefixes *prefixes, const struct page *parent, const int32_t *tokens)
 {
     const uint64_t key = key_of(parent, tokens);
     struct page *page = *bucket_of(prefixes, key);
@@ -160,6 +136,12 @@ static void *take_state(struct prefixes *prefixes, struct page *page)
     return state;
 }
 
+void prefixes_put_state(struct prefixes *prefixes, struct page *page, void *state)
+{
+    page->state = state;
+    prefixes->states[prefixes->n_states++] = page;
+}
+
 // A leaf goes.
 static void remove_page(struct prefixes *prefixes, struct page *page)
 {
@@ -178,20 +160,20 @@ static void remove_page(struct prefixes *prefixes, struct page *page)
     free(page);
 }
 
-// Leaves go, the oldest first, until so many bytes more may be taken. False where that would be the page `but`.
-static bool make_room(struct prefixes *prefixes, size_t bytes, const struct page *but)
+bool prefixes_make_room(struct prefixes *prefixes, size_t bytes, const struct page *but)
 {
     while (prefixes_bytes(prefixes) + bytes > prefixes->most_bytes && prefixes->oldest && prefixes->oldest != but)
         remove_page(prefixes, prefixes->oldest);
     return prefixes_bytes(prefixes) + bytes <= prefixes->most_bytes;
 }
 
-static void put_in_tree(struct prefixes *prefixes, struct page *page, struct page *parent, const int32_t *tokens)
+void prefixes_put(struct prefixes *prefixes, struct page *page, struct page *parent, const int32_t *tokens, uint64_t used)
 {
     page->parent = parent;
     page->n_children = 0;
     page->key = key_of(parent, tokens);
-    page->number = page->used = ++prefixes->clock;
+    page->number = ++prefixes->clock;
+    page->used = used ? used : page->number;
     page->end = (parent ? parent->end : 0) + PAGE_TOKENS;
     memcpy(page->tokens, tokens, sizeof page->tokens);
     struct page **bucket = bucket_of(prefixes, page->key);
@@ -203,7 +185,7 @@ static void put_in_tree(struct prefixes *prefixes, struct page *page, struct pag
     prefixes->n_pages++;
 }
 
-static struct page *page_at(const struct prefixes *prefixes, const struct prefix_place *place)
+struct page *prefixes_page(const struct prefixes *prefixes, const struct prefix_place *place)
 {
     struct page *page = *bucket_of(prefixes, place->key);
     while (page && page->number != place->number)
@@ -215,7 +197,7 @@ static struct page *page_at(const struct prefixes *prefixes, const struct prefix
 static struct page *save_page(struct prefixes *prefixes, struct page *last, yalm_session *session, const int32_t *tokens)
 {
     const size_t bytes = sizeof(struct page) + prefixes->page_bytes;
-    struct page *page = make_room(prefixes, bytes, last) ? malloc(bytes) : NULL;
+    struct page *page = prefixes_make_room(prefixes, bytes, last) ? malloc(bytes) : NULL;
     if (page == NULL)
         return NULL;
     page->state = NULL;
@@ -223,7 +205,7 @@ static struct page *save_page(struct prefixes *prefixes, struct page *last, yalm
         free(page);
         return NULL;
     }
-    put_in_tree(prefixes, page, last, tokens);
+    prefixes_put(prefixes, page, last, tokens, 0);
     return page;
 }
 
@@ -231,7 +213,7 @@ void prefixes_keep(struct prefixes *prefixes, struct prefix_place *place, yalm_s
 {
     if (prefixes == NULL)
         return;
-    struct page *last = page_at(prefixes, place);
+    struct page *last = prefixes_page(prefixes, place);
     while (last && last->end > (size_t)same)
         last = last->parent;
     const int32_t *tokens = prefixes->tokens;
@@ -239,7 +221,7 @@ void prefixes_keep(struct prefixes *prefixes, struct prefix_place *place, yalm_s
     const size_t n = yalm_session_tokens(session, prefixes->tokens, behind);
     for (size_t at = 0; at + PAGE_TOKENS <= n; at += PAGE_TOKENS) {
         touch(prefixes, last); // so that the next one does not take its memory
-        struct page *page = find_child(prefixes, last, tokens + at);
+        struct page *page = prefixes_child(prefixes, last, tokens + at);
         page = page ? page : save_page(prefixes, last, session, tokens + at);
         if (page == NULL)
             break;
@@ -262,7 +244,7 @@ static size_t saved_by(const struct page *page)
 static void *make_state(struct prefixes *prefixes, const struct page *page)
 {
     if (prefixes->n_states < prefixes->most_states)
-        return make_room(prefixes, prefixes->state_bytes, page) ? malloc(prefixes->state_bytes) : NULL;
+        return prefixes_make_room(prefixes, prefixes->state_bytes, page) ? malloc(prefixes->state_bytes) : NULL;
     uint64_t least = UINT64_MAX;
     struct page *of_least = NULL;
     for (size_t i = 0; i < prefixes->n_states; i++) {
@@ -279,10 +261,10 @@ static void *make_state(struct prefixes *prefixes, const struct page *page)
 bool prefixes_keep_state(struct prefixes *prefixes, const struct prefix_place *place, yalm_session *session,
                          const struct prefix_place *instead)
 {
-    struct page *page = prefixes ? page_at(prefixes, place) : NULL;
+    struct page *page = prefixes ? prefixes_page(prefixes, place) : NULL;
     if (page == NULL || !prefixes_need_states(prefixes) || page->end != (size_t)yalm_position(session))
         return false;
-    struct page *other = page_at(prefixes, instead);
+    struct page *other = prefixes_page(prefixes, instead);
     void *state = NULL;
     if (page->state == NULL) {
         state = other && other->state && other->n_children <= 1 ? take_state(prefixes, other) : make_state(prefixes, page);
@@ -290,8 +272,7 @@ bool prefixes_keep_state(struct prefixes *prefixes, const struct prefix_place *p
             free(state);
             return false;
         }
-        page->state = state;
-        prefixes->states[prefixes->n_states++] = page;
+        prefixes_put_state(prefixes, page, state);
     }
     page->level = prefixes->level;
     return true;
@@ -299,8 +280,8 @@ bool prefixes_keep_state(struct prefixes *prefixes, const struct prefix_place *p
 
 bool prefixes_has_more(const struct prefixes *prefixes, const struct prefix_place *place, const int32_t *tokens, size_t n)
 {
-    const struct page *last = prefixes ? page_at(prefixes, place) : NULL;
-    return !last || (last->end + PAGE_TOKENS <= n && find_child(prefixes, last, tokens + last->end));
+    const struct page *last = prefixes ? prefixes_page(prefixes, place) : NULL;
+    return !last || (last->end + PAGE_TOKENS <= n && prefixes_child(prefixes, last, tokens + last->end));
 }
 
 struct prefix prefixes_find(struct prefixes *prefixes, const int32_t *tokens, size_t n)
@@ -309,7 +290,7 @@ struct prefix prefixes_find(struct prefixes *prefixes, const int32_t *tokens, si
     if (prefixes == NULL)
         return prefix;
     struct page *last = NULL, *page;
-    for (size_t i = 0; (i + 1) * PAGE_TOKENS <= n && (page = find_child(prefixes, last, tokens + i * PAGE_TOKENS)); i++) {
+    for (size_t i = 0; (i + 1) * PAGE_TOKENS <= n && (page = prefixes_child(prefixes, last, tokens + i * PAGE_TOKENS)); i++) {
         last = page;
         prefixes->found[i] = page->rows;
         if (page->state || !prefixes_need_states(prefixes)) {

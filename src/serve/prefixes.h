@@ -48,3 +48,10 @@ struct prefix {
 struct prefix prefixes_find(struct prefixes *prefixes, const int32_t *tokens, size_t n);
 
 uint64_t prefixes_bytes(const struct prefixes *prefixes); // that are taken now
+
+// Keeps it all in a file of the folder, whose name says for which model and settings it is; the file appears when all of it is
+// written, or not at all.
+yalm_status prefixes_save(const struct prefixes *prefixes, const char *folder, yalm_error *error);
+// Takes in what such a file has, as far as there is memory. YALM_OK also where there is no file; YALM_FAILED where it is
+// damaged: what lies before the damage has been taken in.
+yalm_status prefixes_load(struct prefixes *prefixes, const char *folder, yalm_error *error);

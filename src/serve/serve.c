@@ -1,15 +1,18 @@
 // See serve.h.
 #include "serve/serve.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "serve/http.h"
 #include "serve/keys.h"
 #include "serve/store.h"
 #include "util/clock.h"
+#include "util/error.h"
 
 enum { PIECE = 64 }; // tokens of a prompt between two steps of those that write
 
@@ -37,6 +40,30 @@ static size_t find_longest_piece(const yalm_model *model)
     return longest;
 }
 
+// What an earlier server has kept; where that cannot be used it is said, and this one begins with nothing.
+static yalm_status load_kept(struct server *server, yalm_error *error)
+{
+    const struct serve_options *options = server->options;
+    if (!engine_keeps(server->engine))
+        return error_set(error, YALM_USAGE,
+                         "serve.cache_dir: nothing is kept beyond sessions on a GPU, with this --attention, or in so little "
+                         "memory (serve.cache_ram): leave it out");
+    if (access(options->cache_dir, W_OK | X_OK) != 0)
+        return error_set(error, YALM_USAGE, "serve.cache_dir: %s: %s: name a folder that can be written to", options->cache_dir,
+                         strerror(errno));
+    yalm_error damage;
+    if (engine_load(server->engine, options->cache_dir, &damage) != YALM_OK)
+        options->say("%s", damage.text);
+    options->say("%llu MiB of what was read before come from %s",
+                 (unsigned long long)engine_count(server->engine).kept_bytes >> 20, options->cache_dir);
+    return YALM_OK;
+}
+
+static yalm_status save_kept(struct server *server, yalm_error *error)
+{
+    return server->options->cache_dir ? engine_save(server->engine, server->options->cache_dir, error) : YALM_OK;
+}
+
 static yalm_status run(struct server *server, const sigset_t *signals, yalm_error *error)
 {
     const struct serve_options *options = server->options;
@@ -46,6 +73,10 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
     server->engine = engine_open(server->model, &how, error);
     if (server->engine == NULL)
         return error->status;
+    if (options->cache_dir && load_kept(server, error) != YALM_OK) {
+        engine_close(server->engine);
+        return error->status;
+    }
     int port;
     struct http *http = http_open(server, &port, error);
     if (http) {
@@ -61,8 +92,9 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
     }
     engine_stop(server->engine); // answers what still runs
     http_close(http);
+    const yalm_status status = http ? save_kept(server, error) : error->status;
     engine_close(server->engine);
-    return http ? YALM_OK : error->status;
+    return status;
 }
 
 yalm_status serve(const yalm_model *model, const struct serve_options *options, yalm_error *error)

@@ -4,12 +4,13 @@
 
 struct serve_options {
     const char *host;
-    int port;             // 0: any that is free
-    const char *key_file; // one key a line; NULL: none is needed
-    bool insecure;        // another host than loopback without keys
-    int parallel, queue;  // sessions, and requests that may wait besides
-    uint64_t cache_bytes; // for what sequences have read, beyond the sessions
-    int drain;            // seconds that running requests have once a signal ends the server
+    int port;              // 0: any that is free
+    const char *key_file;  // one key a line; NULL: none is needed
+    bool insecure;         // another host than loopback without keys
+    int parallel, queue;   // sessions, and requests that may wait besides
+    uint64_t cache_bytes;  // for what sequences have read, beyond the sessions
+    const char *cache_dir; // where that is kept when the server ends; NULL: nowhere
+    int drain;             // seconds that running requests have once a signal ends the server
     yalm_session_options session;
     bool speculate;                       // tokens are guessed and evaluated several at once; `draft` does it too: NULL: none
     const yalm_model *draft;              // outlives the server

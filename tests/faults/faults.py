@@ -239,6 +239,13 @@ FAULTS = (
         ("release/engine/test_session",),
     ),
     Fault(
+        "server: a checkpoint is kept that stands behind other tokens than its page",
+        "src/serve/prefixes.c",
+        "page->end != (size_t)yalm_position(session)",
+        "page->end > (size_t)yalm_position(session)",
+        ("release/serve/test_prefixes", "release/serve/*"),
+    ),
+    Fault(
         "session file: damage is not noticed",
         "src/engine/session_file.c",
         "|| XXH3_64bits_digest(stream->hash) != h->body_checksum",

@@ -5,6 +5,8 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <dirent.h>
+#include <sys/stat.h>
 
 #include "engine/sessions.h"
 #include "serve/prefixes.h"
@@ -248,6 +250,111 @@ static void test_states_of_least_worth_give_way(void **state)
     assert_int_equal(kept(1, 0), 0); // what has not been used for long goes at last
 }
 
+// ---------------------------------------------------------------- files
+
+static char folder[] = "/tmp/yalm-prefixes-XXXXXX", file_path[300];
+
+static int set_up_files(void **state)
+{
+    return mkdtemp(folder) ? set_up_recurrent(state) : 1;
+}
+
+static int tear_down_files(void **state)
+{
+    unlink(file_path);
+    rmdir(folder);
+    memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
+    return tear_down(state);
+}
+
+static void save(void)
+{
+    yalm_error error = {0};
+    if (prefixes_save(prefixes, folder, &error) != YALM_OK)
+        fail_msg("%s", error.text);
+    DIR *listed = opendir(folder);
+    int n = 0;
+    for (struct dirent *entry; (entry = readdir(listed));)
+        if (entry->d_name[0] != '.') {
+            snprintf(file_path, sizeof file_path, "%s/%s", folder, entry->d_name);
+            n++;
+        }
+    closedir(listed);
+    assert_int_equal(n, 1);
+}
+
+// What a tree that has taken in the file finds of the sequences, in so much memory; the error's text comes to lie in *said.
+static yalm_status load(uint64_t bytes, yalm_error *said, size_t found[3])
+{
+    struct prefixes *own = prefixes_open(session, bytes);
+    *said = (yalm_error){0};
+    const yalm_status status = prefixes_load(own, folder, said);
+    assert_true(prefixes_bytes(own) <= bytes);
+    for (int i = 0; i < 3; i++) {
+        const struct prefix prefix = prefixes_find(own, text_of(i + 1, 64), CONTEXT),
+                            right = prefixes_find(prefixes, text_of(i + 1, 64), CONTEXT);
+        found[i] = prefix.n_pages;
+        for (size_t page = 0; page < prefix.n_pages && page < right.n_pages; page++)
+            assert_memory_equal(prefix.pages[page], right.pages[page], yalm_page_bytes(session, PAGE_TOKENS));
+        if (prefix.n_pages == right.n_pages && right.n_pages)
+            assert_memory_equal(prefix.state, right.state, state_bytes);
+    }
+    prefixes_close(own);
+    return status;
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    yalm_error said;
+    size_t found[3];
+    assert_int_equal(load(12 * state_bytes, &said, found), YALM_OK); // there is none yet
+    assert_int_equal(found[0] + found[1] + found[2], 0);
+    read_with_states(1, 64, 7, 3);
+    read_with_states(2, 64, 5, 4);
+    save();
+    save(); // in the place of the first
+    assert_int_equal(load(12 * state_bytes, &said, found), YALM_OK);
+    assert_int_equal(found[0], 6);
+    assert_int_equal(found[1], 4);
+    assert_int_equal(found[2], 4);
+    struct stat facts;
+    assert_int_equal(stat(file_path, &facts), 0);
+    assert_int_equal(facts.st_mode & 0777, 0600);
+    assert_int_equal(load(3 * state_bytes, &said, found), YALM_OK); // of three states one may stay
+}
+
+// Whatever byte is another, and wherever the file ends: it is said, and nothing that was behind it is believed.
+static void test_damaged_files(void **state)
+{
+    (void)state;
+    read_with_states(1, 64, 4, 1);
+    save();
+    struct stat facts;
+    assert_int_equal(stat(file_path, &facts), 0);
+    uint8_t *bytes = malloc((size_t)facts.st_size);
+    FILE *file = fopen(file_path, "rb");
+    assert_int_equal(fread(bytes, 1, (size_t)facts.st_size, file), facts.st_size);
+    fclose(file);
+    size_t found[3], least = 4, most = 0;
+    for (long at = 0; at < facts.st_size; at += at < 200 ? 1 : 977)
+        for (int cut = 0; cut < 2; cut++) {
+            yalm_error said;
+            bytes[at] ^= 0x10;
+            file = fopen(file_path, "wb");
+            fwrite(bytes, 1, cut ? (size_t)at : (size_t)facts.st_size, file);
+            fclose(file);
+            bytes[at] ^= 0x10;
+            assert_int_equal(load(12 * state_bytes, &said, found), YALM_FAILED);
+            assert_non_null(strstr(said.text, ".pages: "));
+            least = found[0] < least ? found[0] : least;
+            most = found[0] > most ? found[0] : most;
+        }
+    assert_int_equal(least, 0);
+    assert_int_equal(most, 3);
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +366,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_checkpoints_stand_where_the_session_does, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_a_checkpoint_moves, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_states_of_least_worth_give_way, set_up_recurrent, tear_down),
+        cmocka_unit_test_setup_teardown(test_files, set_up_files, tear_down_files),
+        cmocka_unit_test_setup_teardown(test_damaged_files, set_up_files, tear_down_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

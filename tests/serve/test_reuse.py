@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from harness import ROOT, convert_directory
+from harness import HANG, ROOT, convert_directory
 
 SYSTEM = " ".join(
     f"The {i}th rule of the house is to tell of {i} kings and queens, and of their daughters." for i in range(30)
@@ -205,6 +205,48 @@ def test_checkpoints_of_conversations(start, recurrent):
     assert found["usage"]["prompt_tokens_details"]["cached_tokens"] > 700
     whole = server.complete(edited, cache_prompt=False, **fields)["choices"][0]["logprobs"]["token_logprobs"]
     assert found["choices"][0]["logprobs"]["token_logprobs"] == pytest.approx(whole, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["dense", "recurrent"])
+def test_a_folder_outlives_the_server(start, yalm, fable, recurrent, tmp_path, kind):
+    """What one server has read the next one finds, on the same model and settings; damage is said, and costs time alone."""
+    model = {"dense": fable, "recurrent": recurrent}[kind]
+    options = ("--parallel", 1, "-T", 2048, "--set", f"serve.cache_dir={tmp_path}")
+    prompt = [*message(3, range(10, 500)), *message(4, range(600, 640)), 1, 5]
+
+    def again(*more):
+        server = start(*options, *more, model=model)
+        text, _, cached = ask(server, prompt, temperature=0)
+        assert server.stop() == 0
+        return text, cached, server.lines
+
+    first, cached, _ = again()
+    assert cached == 0
+    text, cached, lines = again()
+    assert text == first and cached > len(prompt) - 64
+    assert any(" MiB of what was read before come from " in line for line in lines)
+    assert again("--kv", "int8")[1] == 0  # in a file of its own
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 2 and all(file.suffix == ".pages" for file in files)
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-9])
+    text, cached, lines = again()
+    assert text == first and cached < len(prompt)
+    assert any("damaged behind page" in line for line in lines), lines
+    assert again()[1] > len(prompt) - 64
+
+
+def test_a_folder_that_cannot_be_used(yalm, fable, tmp_path):
+    def refused(*options):
+        command = [yalm, fable, "-m", "serve", "--port", "0", *options]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=HANG)
+        assert done.returncode == 2, done.stderr
+        return done.stderr
+
+    missing = ("--set", f"serve.cache_dir={tmp_path}/none")
+    assert f"serve.cache_dir: {tmp_path}/none: No such file or directory: name a folder" in refused(*missing)
+    none_kept = ("--set", f"serve.cache_dir={tmp_path}", "--set", "serve.cache_ram=0")
+    assert "serve.cache_dir: nothing is kept beyond sessions" in refused(*none_kept)
 
 
 def message(role, content):

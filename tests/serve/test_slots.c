@@ -10,7 +10,7 @@
 #include "engine/sessions.h"
 #include "serve/slot.h"
 
-enum { SLOTS = 2, TALKS = 5, CONTEXT = 420, STEPS = 300 };
+enum { SLOTS = 2, TALKS = 5, CONTEXT = 420, STEPS = 120 };
 
 static struct text {
     int32_t tokens[CONTEXT];
