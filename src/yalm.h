@@ -91,6 +91,7 @@ typedef struct yalm_model_info {
     int sliding_window;              // the shortest of any layer; 0: none has one
     int n_windowed_layers;           // layers that have one
     int n_recurrent_layers;          // layers that have a recurrent state in attention's place
+    bool mtp;                        // it has a head that guesses a token further (multi-token prediction)
     int n_experts, n_active_experts; // 0: not a mixture of experts
     int32_t bos;                     // -1: none
     bool add_bos;                    // the tokenizer puts bos before a text
@@ -178,6 +179,9 @@ typedef enum yalm_activations {
     YALM_ACTIVATIONS_FP32 = 3,
 } yalm_activations;
 
+// The model's MTP head, which yalm_guess() asks. auto: on where the model has one, and the device runs it.
+typedef enum yalm_mtp { YALM_MTP_OFF = 0, YALM_MTP_AUTO = 1, YALM_MTP_ON = 2 } yalm_mtp;
+
 typedef struct yalm_session_options {
     size_t size; // of this struct
     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
@@ -197,6 +201,7 @@ typedef struct yalm_session_options {
     // yalm_expect() and yalm_eval_each() will be called. Without it a GPU may compute each token by one kernel, which is
     // faster and takes no others with it; its sums have another order, and therefore other last bits.
     bool several;
+    yalm_mtp mtp; // costs a cache of one layer, and with each token that is evaluated a part of the head's work
     // How a token that is decoded alone attends to a long context: "dense" reads every key and value; "sparq", "nomad" and
     // "hybrid" read less, and differ in what they compute.
     const char *attention;
@@ -254,6 +259,11 @@ YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int
 // selects keys; on a GPU by one kernel each, unless yalm_session_options.several). The first call takes memory for the logits
 // of 16 tokens.
 YALM_API int yalm_expect(yalm_session *session, const int32_t *tokens, int n);
+
+// What the model's MTP head thinks likeliest behind all that the session has evaluated and `token`, token after token; nothing
+// of the session changes. Returns how many of n it has: 0 where no head is open, where expected tokens lie ahead, and where
+// the last token was not evaluated by this session's yalm_eval().
+YALM_API int yalm_guess(yalm_session *session, int32_t token, int32_t *tokens, int n);
 
 // Appends one token to each of n sessions on one model, with logits, as yalm_eval() would for each, to the bit; the weights
 // are read once for up to 8 of them: on a CPU where their threads and activations are alike, on a GPU where yalm_expect()

@@ -368,7 +368,15 @@ def convert(arguments: argparse.Namespace) -> int:
 def plan_of(source: Source, dtype: Optional[str], keep: list, bits: Optional[float] = None) -> list:
     config, tokenizer = source.config, source.tokenizer
     return make_plan(
-        config.facts, source.tensors, tokenizer.tensors, str(source.path), dtype, keep, config.changes, bits
+        config.facts,
+        source.tensors,
+        tokenizer.tensors,
+        str(source.path),
+        dtype,
+        keep,
+        config.changes,
+        bits,
+        config.warnings,
     )
 
 

@@ -230,6 +230,19 @@ def ffn_shapes(c, p, i):
     return shapes
 
 
+def mtp_shapes(c):
+    """A head that guesses a token further, under either family's names."""
+    dim, n, layer = c["hidden_size"], c["num_hidden_layers"], "mtp.layers.0."
+    names = ["mtp.fc", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.norm"]
+    if c.get("num_nextn_predict_layers"):
+        layer = f"model.layers.{n}."
+        names = [layer + part for part in ("eh_proj", "enorm", "hnorm", "shared_head.norm")]
+    shapes = norms_before(c, layer) | attention_shapes(c, layer, False)
+    shapes |= {layer + "post_attention_layernorm.weight": (dim,)} | ffn_shapes(c, layer, n)
+    shapes[names[0] + ".weight"] = (dim, 2 * dim)
+    return shapes | {name + ".weight": (dim,) for name in names[1:]}
+
+
 def tensor_shapes(c):
     if c["model_type"] == "gemma4_text":
         return gemma4_shapes(c)
@@ -244,4 +257,6 @@ def tensor_shapes(c):
     shapes["model.norm.weight"] = (dim,)
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, dim)
+    if c.get("mtp_num_hidden_layers") or c.get("num_nextn_predict_layers"):
+        shapes |= mtp_shapes(c)
     return shapes

@@ -81,6 +81,8 @@ static void print_text(const struct options *options, const yalm_model *model)
     printf("context          %d positions, rope %s\n", facts->context_length, facts->rope_type);
     if (facts->sliding_window)
         printf("sliding window   %d, in %d of %d layers\n", facts->sliding_window, facts->n_windowed_layers, facts->n_layers);
+    if (facts->mtp)
+        printf("MTP head         one, which guesses\n");
     if (facts->n_recurrent_layers)
         printf("recurrent        %d of %d layers\n", facts->n_recurrent_layers, facts->n_layers);
     printf("chat template    %s\n", facts->chat_template ? "yes" : "none");

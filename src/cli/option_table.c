@@ -110,7 +110,7 @@ const struct option option_table[] = {
     {"Completion", "", "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL,
      "leaves the prompt out of the output"},
     {"Completion", "", "speculate", "HOW", NULL, OPTION_TEXT, C | H | T | S, AT(speculate), 0, 0, NULL,
-     "evaluates guesses along with each token: auto, off, suffix or draft=FILE; the text stays the same"},
+     "evaluates guesses along with each token: auto, off, suffix, mtp or draft=FILE; the text stays the same"},
 
     {"Chat", "", "system,system-prompt", "TEXT", "what the model is told before the first message",
      OPTION_TEXT, H, AT(system), 0, 0, NULL, NULL},

@@ -70,7 +70,7 @@ struct options {
     struct text_list variables;
     bool hide_reasoning;
     const char *session;   // file; NULL: none
-    const char *speculate; // auto, off, suffix or draft=FILE
+    const char *speculate; // auto, off, suffix, mtp or draft=FILE
 
     const char *device, *isa;
     int n_threads, n_threads_batch, context, chunk, n_sinks;

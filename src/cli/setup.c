@@ -68,6 +68,7 @@ yalm_session_options session_options(const struct options *options)
     how.activations = (yalm_activations)options->activations;
     how.chunk = options->chunk;
     how.several = speculation_named(options) || (options->mode == MODE_SERVE && options->parallel > 1);
+    how.mtp = speculation_mtp(options);
     how.attention = options->attention;
     how.attention_ratio = options->attention_ratio;
     how.codebooks = options->book;

@@ -19,15 +19,23 @@ static bool is(const struct options *options, const char *word)
 
 yalm_status speculation_check(const struct options *options, yalm_error *error)
 {
-    if (is(options, "auto") || is(options, "off") || is(options, "suffix") || draft_path(options))
+    if (is(options, "auto") || is(options, "off") || is(options, "suffix") || is(options, "mtp") || draft_path(options))
         return YALM_OK;
-    return cli_error(error, YALM_USAGE, "option '--speculate': expected auto, off, suffix or draft=FILE, found '%s'",
+    return cli_error(error, YALM_USAGE, "option '--speculate': expected auto, off, suffix, mtp or draft=FILE, found '%s'",
                      options->speculate);
 }
 
 bool speculation_named(const struct options *options)
 {
-    return is(options, "suffix") || draft_path(options);
+    return is(options, "suffix") || is(options, "mtp") || draft_path(options);
+}
+
+yalm_mtp speculation_mtp(const struct options *options)
+{
+    const bool guesses = options->mode == MODE_COMPLETION || options->mode == MODE_CHAT || options->mode == MODE_SERVE;
+    if (is(options, "mtp"))
+        return YALM_MTP_ON;
+    return guesses && is(options, "auto") ? YALM_MTP_AUTO : YALM_MTP_OFF;
 }
 
 yalm_status speculation_draft_model(const struct options *options, const yalm_model *model, yalm_model **draft,

@@ -51,6 +51,18 @@ static void embed(const struct walk *k, const struct step *step)
         }
 }
 
+static void pair(const struct walk *k, const struct step *step, const float *x)
+{
+    struct cpu_state *s = k->s;
+    const ptrdiff_t dim = s->config->hidden_dim;
+    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
+            float *to = s->units + 2 * t * dim;
+            memcpy(to, x + t * dim, sizeof *to * dim);
+            s->kernels->rmsnorm(to + dim, k->batch.given + t * dim, step->post_norm, (int)dim, s->config->norm_eps);
+        }
+}
+
 static void project(const struct walk *k, const struct step *step, const float *x)
 {
     struct product products[STEP_MATRICES];
@@ -199,6 +211,9 @@ void walk_perform(const struct walk *k, const struct step *step, const float *x)
     switch (step->op) {
     case OP_EMBED:
         embed(k, step);
+        break;
+    case OP_PAIR:
+        pair(k, step, x);
         break;
     case OP_PROJECT:
         project(k, step, x);

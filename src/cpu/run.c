@@ -66,6 +66,19 @@ static void narrow(struct walk *k)
     k->norm = NULL;
 }
 
+// What the batch's tokens have become, before the last norm and the classifier.
+static void keep_hidden(const struct walk *k)
+{
+    struct cpu_state *s = k->s;
+    const size_t dim = s->config->hidden_dim;
+    if (k->batch.hidden && s->config->mtp.normed)
+        norm_tokens(s, k->me, k->batch.hidden, s->x, s->weights->norm, k->batch.n);
+    else if (k->batch.hidden)
+        for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+            memcpy(k->batch.hidden + (size_t)tokens.first * dim, s->x + (size_t)tokens.first * dim,
+                   sizeof *s->x * dim * (size_t)(tokens.last - tokens.first));
+}
+
 // The caller's thread leaves a step when it is over, so between its two looks at the clock lie whole steps.
 static void perform_timed(const struct walk *k, const struct step *step, const float *x)
 {
@@ -133,12 +146,16 @@ static void run_recipe(struct member *me, const void *arguments)
     walk.end = batch->logits ? r->n : pass->observed ? r->classifier + 1 : r->tail;
     me->apart = batch->apart;
     for (int i = 0; i < walk.end; i++) {
+        if (i == r->tail)
+            keep_hidden(&walk);
         if (i == walk.narrow && walk.batch.n > 1)
             narrow(&walk);
         run_step(&walk, i);
         if (r->steps[i].ends_layer && cpu_stops(s, pass->run, r->steps[i].layer))
             return;
     }
+    if (walk.end == r->tail)
+        keep_hidden(&walk);
     if (batch->logits)
         shares_gather(s, me, batch->logits, walk.batch.n);
 }

@@ -68,6 +68,8 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
 {
     if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
+    if (config->guesses)
+        return error_set(error, YALM_USAGE, "device cuda: an MTP head does not run on the GPU (-d cpu runs it)");
     if (options->activations > YALM_ACTIVATIONS_INT16)
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");

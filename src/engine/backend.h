@@ -37,6 +37,10 @@ struct batch {
     // keeps the last token's, and all of a batch apart, until that is called.
     float *logits;
     bool all_logits;
+    // (n, hidden_dim): of a head that guesses, the hidden states that it reads; and where those go that the batch gives, as
+    // config->mtp.normed has them. NULL: none.
+    const float *given;
+    float *hidden;
     bool apart; // each token becomes, to the bit, what it would in a batch of its own; n is at most what most_apart() says
 };
 

@@ -8,6 +8,7 @@
 #include "chat/chat.h"
 #include "model/codebook.h"
 #include "model/json.h"
+#include "model/mtp.h"
 #include "recipe/recipe.h"
 #include "util/error.h"
 #include "yalm_group.h"
@@ -77,6 +78,7 @@ static void fill_info(yalm_model *model)
     }
     for (int l = 0; l < c->n_layers; l++)
         info->n_recurrent_layers += config_is_recurrent(c, l);
+    info->mtp = c->mtp.there;
     info->n_experts = c->n_experts;
     info->n_active_experts = c->n_active_experts;
     info->bos = c->bos;
@@ -100,6 +102,10 @@ static yalm_status open_parts(yalm_model *model, const char *path, const yalm_mo
         status = config_read(&model->config, &model->container, error);
     if (status == YALM_OK)
         status = weights_bind(&model->weights, &model->config, &model->container, error);
+    if (status == YALM_OK && model->config.mtp.there) {
+        model->mtp_config = mtp_config_of(&model->config);
+        model->mtp_weights = mtp_weights_of(&model->weights, &model->config);
+    }
     if (status == YALM_OK)
         status = read_source(model, error);
     // Before the tokenizer, which reads tensors: damage is better named as such than as what it makes of the vocabulary.

@@ -10,6 +10,8 @@ struct yalm_model {
     struct container container;
     struct model_config config;
     struct model_weights weights;
+    struct model_config mtp_config; // of the head that guesses, where config.mtp.there (model/mtp.h)
+    struct model_weights mtp_weights;
     struct tokenizer *tokenizer; // NULL: token ids only
     struct chat *chat;
     yalm_model_info info;

@@ -195,5 +195,6 @@ yalm_status yalm_page_load(yalm_session *s, const int32_t *tokens, int n, const 
     s->position = s->high_water = end;
     s->n_logits = 0;
     ahead_forget(s);
+    mtp_forget(s);
     return YALM_OK;
 }

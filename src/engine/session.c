@@ -48,8 +48,10 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
         return error_set(error, YALM_USAGE, "activations: found %d, expected auto, int16, int8 or fp32",
                          (int)options->activations);
     struct settings settings; // a mistake is one whether the attention method wants them or not
-    const yalm_status status = settings_read(&settings, options, error);
-    return status == YALM_OK ? device_choose(model, options, choice, error) : status;
+    yalm_status status = settings_read(&settings, options, error);
+    if (status == YALM_OK)
+        status = device_choose(model, options, choice, error);
+    return status == YALM_OK ? mtp_resolve(model, choice->backend, options, error) : status;
 }
 
 yalm_status yalm_session_memory(const yalm_model *model, const yalm_session_options *given, yalm_memory *memory,
@@ -61,7 +63,8 @@ yalm_status yalm_session_memory(const yalm_model *model, const yalm_session_opti
     if (status != YALM_OK)
         return status;
     const struct backend_plan plan = device_plan(model, &options, NULL);
-    return device_memory(choice.backend, &plan, memory, error);
+    const yalm_status of_model = device_memory(choice.backend, &plan, memory, error);
+    return of_model == YALM_OK ? mtp_memory(model, choice.backend, &options, memory, error) : of_model;
 }
 
 static yalm_status allocate(yalm_session *s, yalm_error *error)
@@ -69,6 +72,8 @@ static yalm_status allocate(yalm_session *s, yalm_error *error)
     const struct backend_plan plan = device_plan(s->model, &s->options, &s->cancel);
     memcpy(s->kv, plan.kv, sizeof s->kv);
     yalm_status status = device_memory(s->backend, &plan, &s->memory, error);
+    if (status == YALM_OK)
+        status = mtp_memory(s->model, s->backend, &s->options, &s->memory, error);
     if (status == YALM_OK)
         status = device_has_room(s->backend, &plan, &s->memory, error);
     if (status != YALM_OK)
@@ -83,7 +88,7 @@ static yalm_status allocate(yalm_session *s, yalm_error *error)
         return status;
     sampler_seed(&s->sampler, 0);
     s->state = s->backend->open(&plan, error);
-    return s->state ? YALM_OK : error ? error->status : YALM_FAILED;
+    return s->state ? mtp_open(s, error) : error ? error->status : YALM_FAILED;
 }
 
 static void describe(yalm_session *s, const char *instead_of)
@@ -120,6 +125,7 @@ void yalm_session_close(yalm_session *s)
 {
     if (!s)
         return;
+    mtp_close(s);
     if (s->state)
         s->backend->close(s->state);
     sampler_close(&s->sampler);
@@ -273,6 +279,7 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         if (n == 1 && which == YALM_LOGITS_LAST)
             batch = ahead_batch(s, tokens[0], with_ahead);
         ahead_forget(s);
+        batch.hidden = mtp_rows(s, &batch);
         if (s->position + batch.n > s->high_water)
             s->high_water = s->position + batch.n;
         status = atomic_load(&s->cancel) ? error_set(error, YALM_INTERRUPTED, "interrupted")
@@ -287,6 +294,7 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         for (int i = 0; i < piece; i++)
             s->history[(s->position + i) % s->options.context] = tokens[done + i];
         s->position += piece;
+        mtp_take(s, &batch);
         if (batch.n > piece) {
             ahead_keep(s, &batch);
             return YALM_OK;
@@ -326,9 +334,10 @@ static void end_together(yalm_session *s, int32_t token, yalm_status status)
     s->n_logits = status == YALM_OK;
     if (s->position + 1 > s->high_water)
         s->high_water = s->position + 1;
-    if (status == YALM_OK)
+    if (status == YALM_OK) {
         s->history[s->position++ % s->options.context] = token;
-    else if (status == YALM_INTERRUPTED)
+        mtp_forget(s);
+    } else if (status == YALM_INTERRUPTED)
         atomic_store(&s->cancel, false); // as yalm_eval() leaves it
 }
 
@@ -427,6 +436,7 @@ yalm_status yalm_fill_random(yalm_session *s, int n, uint64_t seed, yalm_error *
             s->high_water = s->position;
     }
     s->n_logits = 0;
+    mtp_forget(s);
     return status;
 }
 

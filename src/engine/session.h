@@ -2,6 +2,7 @@
 #pragma once
 #include "engine/backend.h"
 #include "engine/model.h"
+#include "engine/mtp.h"
 #include "text/sampler.h"
 
 enum { MOST_AHEAD = 15 }; // tokens
@@ -38,6 +39,8 @@ struct yalm_session {
     int n_expected, n_ahead;
     int row;             // of ahead_logits that the session stands at
     float *ahead_logits; // (MOST_AHEAD + 1, vocab_size), taken when first wanted
+
+    struct mtp *mtp; // the head that guesses; NULL: none
 };
 
 // ahead.c. Whether the token has been evaluated ahead; where it has been, the session comes to stand behind it.

@@ -335,6 +335,7 @@ yalm_status yalm_session_load(yalm_session *s, const char *path, yalm_error *err
     s->position = s->high_water = s->floor = 0; // what is read comes in place of what was there
     s->n_logits = 0;
     ahead_forget(s);
+    mtp_forget(s);
     if (!stream.file)
         status = io_error(path, error);
     else if (!stream.hash || XXH3_64bits_reset(stream.hash) != XXH_OK)

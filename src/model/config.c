@@ -110,8 +110,8 @@ static const struct member {
 #undef AT
 #undef FACTOR
 // Members with readers of their own.
-static const char *const others[] = {"architecture", "activation", "rope",         "bos",
-                                     "eos",          "kinds",      "dense_layers", "unrotated_layers"};
+static const char *const others[] = {"architecture", "activation",       "rope", "bos", "eos", "kinds",
+                                     "dense_layers", "unrotated_layers", "mtp"};
 enum { N_MEMBERS = sizeof members / sizeof *members, N_OTHERS = sizeof others / sizeof *others };
 
 static yalm_status check_members(const struct reader *r)
@@ -146,7 +146,7 @@ static yalm_status read_member(struct reader *r, const struct member *m)
 // A list of layers; listed: (n_layers) whether each is in it.
 static yalm_status read_layers(struct reader *r, const char *key, bool *listed, int *n)
 {
-    const int n_layers = r->config->n_layers;
+    const int n_layers = config_n_listed(r->config);
     const cJSON *list;
     if (!json_has(&r->object, key))
         return YALM_OK;
@@ -162,6 +162,22 @@ static yalm_status read_layers(struct reader *r, const char *key, bool *listed, 
         ++*n;
     }
     return YALM_OK;
+}
+
+static yalm_status read_mtp(struct reader *r)
+{
+    static const char *const keys[] = {"normed", "own_normed"};
+    struct mtp_config *mtp = &r->config->mtp;
+    struct json_object object;
+    mtp->there = json_has(&r->object, "mtp");
+    if (!mtp->there)
+        return YALM_OK;
+    yalm_status status = json_get_object(&object, &r->object, "mtp", "config.mtp", r->error);
+    if (status == YALM_OK)
+        status = json_only(&object, keys, 2, r->error);
+    if (status == YALM_OK)
+        status = json_get_bool(&mtp->normed, &object, "normed", r->error);
+    return status == YALM_OK ? json_get_bool(&mtp->own_normed, &object, "own_normed", r->error) : status;
 }
 
 static yalm_status read_members(struct reader *r)
@@ -265,10 +281,10 @@ static yalm_status read_kind(struct reader *r, const cJSON *node, int kind)
         return status;
     for (const cJSON *item = layers->child; item; item = item->next) {
         int64_t layer;
-        if (!json_integer_in(item, 0, c->n_layers - 1, &layer) || c->kind_of_layer[layer])
+        if (!json_integer_in(item, 0, config_n_listed(c) - 1, &layer) || c->kind_of_layer[layer])
             return error_set(r->error, YALM_BAD_MODEL,
                              "%s: metadata: 'config.kinds.layers': expected layers from 0 to %d, each once", r->object.path,
-                             c->n_layers - 1);
+                             config_n_listed(c) - 1);
         c->kind_of_layer[layer] = (uint8_t)kind;
     }
     return YALM_OK;
@@ -416,6 +432,11 @@ static yalm_status check(const struct reader *r)
                          c->layer_input_dim, MAX_DIM);
     if (c->shared_gate && c->shared_ffn_dim == 0)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.shared_gate': found without 'shared_ffn_dim'", path);
+    if (c->mtp.there && (config_is_recurrent(c, c->n_layers) || c->layer_input_dim > 0 || config_kinds_share(c)))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.mtp': found where layers share keys or have inputs of their own, or with a "
+                         "recurrent layer",
+                         path);
     if (c->n_active_experts > c->n_experts || (c->n_experts > 0 && c->n_active_experts == 0))
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_active_experts': found %d, expected %d to %d", path,
                          c->n_active_experts, c->n_experts > 0, c->n_experts);
@@ -433,6 +454,8 @@ yalm_status config_read(struct model_config *config, const struct container *con
         status = check_members(&r);
     if (status == YALM_OK)
         status = read_names(&r);
+    if (status == YALM_OK)
+        status = read_mtp(&r);
     if (status == YALM_OK)
         status = read_members(&r);
     if (status == YALM_OK)

@@ -42,23 +42,31 @@ struct layer_kind {
     int kv_of;
 };
 
+// A head that guesses one token further (multi-token prediction: DeepSeek-AI, arXiv 2412.19437): a layer that reads a hidden
+// state and the token behind it. It is layer n_layers, as far as layers are listed.
+struct mtp_config {
+    bool there;
+    bool normed;     // what it reads of the model is rmsnorm(x), by the model's last norm; else the residual stream itself
+    bool own_normed; // what it reads of itself, for a guess behind a guess, likewise, by its own last norm
+};
+
 struct model_config {
     char architecture[64]; // the source's name for it: for people, nothing is decided by it
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim, vocab_size, context_length;
     float norm_eps;
     // Kind 0 is every layer's that is not named under another.
     struct layer_kind kinds[CONFIG_MAX_KINDS];
-    int n_more_kinds; // besides kind 0
-    uint8_t kind_of_layer[CONFIG_MAX_LAYERS];
-    int n_experts, n_active_experts; // 0: none
-    int expert_ffn_dim;              // 0: as ffn_dim
-    bool raw_expert_weights;         // the softmax's over all experts, not renormalised over the active ones
-    int n_dense_layers;              // of a model with experts: layers that have none
-    bool dense_layer[CONFIG_MAX_LAYERS];
+    int n_more_kinds;                             // besides kind 0
+    uint8_t kind_of_layer[CONFIG_MAX_LAYERS + 1]; // the head's, too
+    int n_experts, n_active_experts;              // 0: none
+    int expert_ffn_dim;                           // 0: as ffn_dim
+    bool raw_expert_weights;                      // the softmax's over all experts, not renormalised over the active ones
+    int n_dense_layers;                           // of a model with experts: layers that have none
+    bool dense_layer[CONFIG_MAX_LAYERS + 1];
     bool tied_embeddings, attention_bias, qkv_bias, mlp_bias; // attention_bias: of q, k, v and o; qkv_bias: of the first three
     float attention_scale, embedding_scale;                   // of scores, of the embedding; 0: 1 / sqrt(head_dim), 1
     int n_unrotated_layers;                                   // whose queries and keys are as they are at every position
-    bool unrotated_layer[CONFIG_MAX_LAYERS];
+    bool unrotated_layer[CONFIG_MAX_LAYERS + 1];
     float query_growth; // queries are longer by 1 + growth ln(1 + position / context), rounded down; 0: not
     int query_growth_context;
     enum activation activation;              // of gate, before it is multiplied with up
@@ -82,6 +90,8 @@ struct model_config {
     bool v_norm;         // RMSNorm without weights of each head of v
     bool layer_scale;    // what leaves a layer has a factor
     int layer_input_dim; // of an input that each layer has for itself (Gemma's per-layer embeddings); 0: none
+    struct mtp_config mtp;
+    bool guesses; // this is not a model's, but its head's (model/mtp.h)
     // Of a rank's share of a model (model/share.h): where its KV heads begin, and how many the whole model has; 0: it is the
     // whole.
     int first_kv_head, all_kv_heads;
@@ -93,6 +103,12 @@ struct model_config {
 static inline int config_n_kinds(const struct model_config *config)
 {
     return 1 + config->n_more_kinds;
+}
+
+// Layers that lists of them may name.
+static inline int config_n_listed(const struct model_config *config)
+{
+    return config->n_layers + config->mtp.there;
 }
 
 static inline const struct delta_config *config_delta(const struct model_config *config, int layer)
@@ -153,6 +169,14 @@ static inline int config_tail(const struct model_config *config)
 static inline bool config_kind_keeps(const struct model_config *config, int kind)
 {
     return config->kinds[kind].delta.n_value_heads == 0 && !config->kinds[kind].shares_keys;
+}
+// Whether any layers see others' keys and values.
+static inline bool config_kinds_share(const struct model_config *config)
+{
+    bool any = false;
+    for (int kind = 0; kind < config_n_kinds(config); kind++)
+        any |= config->kinds[kind].shares_keys;
+    return any;
 }
 // Whether layers differ in more than what they see and how they rotate.
 static inline bool config_kinds_differ(const struct model_config *config)

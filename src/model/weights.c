@@ -236,7 +236,7 @@ static void bind_all(struct binder *b)
     w->embedding = take_matrix(b, "embedding", c->vocab_size, c->hidden_dim, true);
     if (c->layer_input_dim)
         bind_inputs(b);
-    for (int l = 0; l < c->n_layers && b->status == YALM_OK; l++) {
+    for (int l = 0; l < config_n_listed(c) && b->status == YALM_OK; l++) {
         bind_norms(b, &w->layers[l], l);
         (config_is_recurrent(c, l) ? bind_recurrence : bind_attention)(b, &w->layers[l], l);
         bind_experts(b, &w->layers[l], l);
@@ -247,6 +247,12 @@ static void bind_all(struct binder *b)
     }
     w->norm = take_vector(b, "norm", c->hidden_dim);
     w->classifier = c->tied_embeddings ? w->embedding : take_matrix(b, "classifier", c->vocab_size, c->hidden_dim, true);
+    if (c->mtp.there) {
+        w->mtp_projection = take_matrix(b, "mtp.projection", c->hidden_dim, 2 * c->hidden_dim, true);
+        w->mtp_embedding_norm = take_vector(b, "mtp.embedding_norm", c->hidden_dim);
+        w->mtp_hidden_norm = take_vector(b, "mtp.hidden_norm", c->hidden_dim);
+        w->mtp_norm = take_vector(b, "mtp.norm", c->hidden_dim);
+    }
     check_extra(b);
 }
 
@@ -254,7 +260,7 @@ yalm_status weights_bind(struct model_weights *weights, const struct model_confi
                          yalm_error *error)
 {
     *weights = (struct model_weights){0};
-    const size_t n_layers = (size_t)config->n_layers, n_experts = (size_t)(config->n_experts ? config->n_experts : 1);
+    const size_t n_layers = (size_t)config_n_listed(config), n_experts = (size_t)(config->n_experts ? config->n_experts : 1);
     struct binder b = {weights, config, container, error, calloc((size_t)container->n_tensors, 1), YALM_OK};
     struct expert_weights *experts = calloc(n_layers * n_experts, sizeof *experts);
     weights->layers = calloc(n_layers, sizeof *weights->layers);

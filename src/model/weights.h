@@ -73,10 +73,14 @@ struct model_weights {
     struct matrix layer_embedding,
         layer_projection;               // (vocab_size, n_layers * layer_input_dim), (that, hidden_dim); data NULL: none
     const float *layer_projection_norm; // (layer_input_dim)
-    struct layer_weights *layers;       // (n_layers)
+    struct layer_weights *layers;       // (n_layers), and the head's
     const float *norm;                  // (hidden_dim)
     struct matrix classifier;           // (vocab_size, hidden_dim); the embedding where tied
-    uint64_t bytes;                     // all weights in the file
+    // Of the head that guesses, whose layer is layers[n_layers]: x = mtp_projection · [rmsnorm(the token's row of the
+    // embedding); rmsnorm(hidden state)]. data NULL: there is none.
+    struct matrix mtp_projection;                                 // (hidden_dim, 2 * hidden_dim)
+    const float *mtp_embedding_norm, *mtp_hidden_norm, *mtp_norm; // (hidden_dim); the last one before the classifier
+    uint64_t bytes;                                               // all weights in the file
     int64_t n_params;
 };
 

@@ -287,6 +287,22 @@ static void own_input(struct writer *out)
     add(out, &out->w->input_projection, NULL, BUFFER_UNITS, out->w->input_norm, NOT_OBSERVED, false);
 }
 
+// ------------------------------------------------------------------------------------------ a head that guesses
+
+// x = projection · [rmsnorm(embedding); rmsnorm(hidden state)]
+static void pair(struct writer *out, const struct model_weights *w)
+{
+    put(out, (struct step){.op = OP_PAIR,
+                           .in = BUFFER_X,
+                           .out = {BUFFER_UNITS},
+                           .norm = w->mtp_embedding_norm,
+                           .post_norm = w->mtp_hidden_norm,
+                           .observed = NOT_OBSERVED});
+    struct step projection = {.op = OP_PROJECT, .in = BUFFER_UNITS, .observed = NOT_OBSERVED, .n_exact = 1};
+    multiply(&projection, &w->mtp_projection, NULL, BUFFER_X);
+    put(out, projection);
+}
+
 // ------------------------------------------------------------------------------------------ the whole
 
 static void layer(struct writer *out)
@@ -321,6 +337,8 @@ static void write_all(struct recipe *to, const struct model_config *c, const str
     put(&out, (struct step){.op = OP_EMBED, .out = {BUFFER_X}, .table = &w->embedding, .number = scale});
     if (c->layer_input_dim)
         make_inputs(&out, w);
+    if (c->guesses)
+        pair(&out, w);
     for (out.layer = 0; out.layer <= c->n_layers; out.layer++) {
         if (out.layer == config_tail(c)) {
             to->tail = to->n;

@@ -10,6 +10,7 @@
 
 enum op {
     OP_EMBED,      // x = number · the token's row of `table`
+    OP_PAIR,       // units = [rmsnorm(x); rmsnorm(hidden)]: of a head that guesses
     OP_PROJECT,    // out[i] = w[i] · in + bias[i]
     OP_MIX_INPUTS, // inputs = (rmsnorm(inputs) + the token's row of `table`) / √2, for each layer its own
     OP_HEAD_NORM,  // RMSNorm of each head of q and k, before rotation (Henry et al., arXiv 2010.04245)

@@ -11,6 +11,7 @@ static void say_step(struct listing *text, const struct step *step)
 {
     static const char *const ops[] = {
         [OP_EMBED] = "embed",
+        [OP_PAIR] = "pair",
         [OP_PROJECT] = "project",
         [OP_MIX_INPUTS] = "mix inputs",
         [OP_HEAD_NORM] = "head norm",

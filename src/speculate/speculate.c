@@ -10,9 +10,11 @@
 
 enum {
     MOST_GUESSES = 15, // yalm_expect()'s
-    CLASSES = 10,      // of matches, by their length
-    DRAFTED = CLASSES - 1,
-    DRAFT_AGAIN = 64, // tokens, after which a draft that promises nothing is tried again
+    DRAFTED = 9,       // the first class that is not of matches, by their length; one for each place among a model's guesses
+    PLACES = 3,        // the last one: and behind it
+    CLASSES = DRAFTED + PLACES,
+    MOST_OF_HEAD = 3, // guesses of the model's own head
+    AGAIN = 64,       // tokens, after which a model that promises nothing is asked again
 };
 
 // How often guesses of one class come true: counts, of which the older ones fade.
@@ -26,13 +28,15 @@ struct speculator {
     double (*clock)(void);
     struct record records[CLASSES];
     double seconds[MOST_GUESSES + 2]; // that a batch of so many tokens takes, on average of late; 0: not known yet
+    double head_seconds;              // that a guess of the model's own head takes, likewise
 
     // What is thought to come next, whether it is evaluated ahead or not; and what is.
     int32_t guess;
     int guess_class; // -1: nothing is
     int32_t ahead[MOST_GUESSES];
     int n_ahead;
-    bool drafted; // by the draft, not by a match
+    int place;    // of ahead[0] among the guesses
+    bool drafted; // by a model, not by a match
     bool in_vain; // the session takes none
     struct speculation_counts counts;
 };
@@ -45,7 +49,7 @@ static const double least_gain = 1.03; // what is less is not worth the risk
 void speculator_forget(struct speculator *s)
 {
     // At first: that a match of one token goes on as before once in five times, a long one nearly always.
-    static const double likely[CLASSES] = {0.2, 0.4, 0.55, 0.65, 0.75, 0.8, 0.85, 0.9, 0.95, 0.7};
+    static const double likely[CLASSES] = {0.2, 0.4, 0.55, 0.65, 0.75, 0.8, 0.85, 0.9, 0.95, 0.7, 0.7, 0.7};
     if (!s)
         return;
     *s = (struct speculator){.suffix = s->suffix, .draft = s->draft, .clock = s->clock, .guess_class = -1};
@@ -92,6 +96,11 @@ static int class_of(size_t length)
     return class;
 }
 
+static int drafted_class(int place)
+{
+    return DRAFTED + (place < PLACES ? place : PLACES - 1);
+}
+
 static double chance(const struct speculator *s, int class)
 {
     return class < 0 ? 0 : s->records[class].right / s->records[class].all;
@@ -122,7 +131,8 @@ static bool came_true(struct speculator *s, int32_t token)
 {
     const bool right = s->n_ahead > 0 && s->ahead[0] == token;
     if (s->n_ahead > 0 && s->drafted)
-        take_note(s, DRAFTED, right);
+        take_note(s, drafted_class(s->place), right);
+    s->place++;
     s->n_ahead = right ? s->n_ahead - 1 : 0;
     memmove(s->ahead, s->ahead + 1, sizeof *s->ahead * (size_t)s->n_ahead);
     return right;
@@ -188,22 +198,37 @@ static struct plan make_plan(const struct speculator *s, const double *likely, i
     return best;
 }
 
-static struct plan plan_draft(const struct speculator *s)
+// Of up to n guesses of a model that takes `each` seconds for one; 0: that is not known yet.
+static struct plan plan_model(const struct speculator *s, int n, double each)
 {
     double likely[MOST_GUESSES];
-    for (int i = 0; i < MOST_GUESSES; i++)
-        likely[i] = chance(s, DRAFTED);
-    struct plan plan = make_plan(s, likely, MOST_GUESSES, draft_seconds(s->draft));
-    if (draft_seconds(s->draft) == 0 ||
-        (plan.n == 0 && s->counts.tokens % DRAFT_AGAIN == 0)) // its time, or its luck, is to be seen
+    for (int i = 0; i < n; i++)
+        likely[i] = chance(s, drafted_class(i));
+    struct plan plan = make_plan(s, likely, n, each);
+    if (each == 0 || (plan.n == 0 && s->counts.tokens % AGAIN == 0)) // its time, or its luck, is to be seen
         plan.n = 2;
     return plan;
+}
+
+static void average(double *seconds, double taken)
+{
+    *seconds = *seconds > 0 ? *seconds + (taken < *seconds ? weight_below : weight_above) * (taken - *seconds) : taken;
+}
+
+static int ask_head(struct speculator *s, yalm_session *session, int32_t token, int n)
+{
+    const double start = s->clock();
+    n = yalm_guess(session, token, s->ahead, n);
+    if (n > 0)
+        average(&s->head_seconds, (s->clock() - start) / n);
+    return n;
 }
 
 // Leaves in s->ahead what the session is to evaluate with `token`.
 static void guess_ahead(struct speculator *s, yalm_session *session, int32_t token)
 {
     s->n_ahead = 0;
+    s->place = 0;
     s->drafted = false;
     if (s->seconds[1] == 0 || s->in_vain) // what a single token takes must be known
         return;
@@ -214,9 +239,14 @@ static void guess_ahead(struct speculator *s, yalm_session *session, int32_t tok
     for (size_t i = 0; i < n; i++)
         likely[i] = chance(s, class_of(length + i));
     const struct plan repeated = make_plan(s, likely, (int)n, 0);
-    const struct plan drafted = s->draft ? plan_draft(s) : (struct plan){0};
+    struct plan drafted = {0};
+    if (s->draft)
+        drafted = plan_model(s, MOST_GUESSES, draft_seconds(s->draft));
+    else if (yalm_session_facts(session)->mtp == YALM_MTP_ON)
+        drafted = plan_model(s, MOST_OF_HEAD, s->head_seconds);
     if (drafted.n > 0 && (repeated.n == 0 || drafted.rate > repeated.rate)) {
-        s->n_ahead = draft_guess(s->draft, session, token, s->ahead, drafted.n);
+        s->n_ahead =
+            s->draft ? draft_guess(s->draft, session, token, s->ahead, drafted.n) : ask_head(s, session, token, drafted.n);
         s->drafted = true;
     } else {
         memcpy(s->ahead, next, sizeof *s->ahead * (size_t)repeated.n);
@@ -236,9 +266,7 @@ static yalm_status evaluate(struct speculator *s, yalm_session *session, int32_t
     yalm_status status = yalm_eval(session, &token, 1, YALM_LOGITS_LAST, error);
     if (status == YALM_OK && !s->in_vain) // its time is wanted, which on a GPU goes on
         status = yalm_finish(session, error);
-    double *seconds = &s->seconds[1 + s->n_ahead];
-    const double taken = s->clock() - start;
-    *seconds = *seconds > 0 ? *seconds + (taken < *seconds ? weight_below : weight_above) * (taken - *seconds) : taken;
+    average(&s->seconds[1 + s->n_ahead], s->clock() - start);
     s->counts.evaluations++;
     s->counts.guessed += s->n_ahead;
     return status;

@@ -2,9 +2,9 @@
 // weights. What comes out is the same to the bit, whatever is guessed: yalm_expect() changes nothing but the time, and the
 // caller draws every token as ever.
 //
-// Guesses are what followed the longest end of the text before (suffix.h); where that promises nothing, those of a smaller
-// model (draft.h). How many are worth evaluating is decided by what is observed: how often matches of such a length went on
-// as before, and what batches of so many tokens took.
+// Guesses are what followed the longest end of the text before (suffix.h); where that promises less, those of a smaller model
+// (draft.h), or else of the model's own head, where the session has it open. How many are worth evaluating is decided by what
+// is observed: how often matches of such a length went on as before, and what batches of so many tokens took.
 #pragma once
 #include "yalm.h"
 

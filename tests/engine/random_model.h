@@ -6,6 +6,7 @@
 
 #include "engine/kv_cache.h"
 #include "engine/model.h"
+#include "model/mtp.h"
 
 struct random_model {
     yalm_model model;
@@ -282,6 +283,20 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
     }
 }
 
+// A head that guesses, with its layer.
+static void random_head(struct random_model *m, enum dtype dtype)
+{
+    const struct model_config *c = &m->model.config;
+    struct model_weights *w = &m->model.weights;
+    random_layer(m, c->n_layers, dtype);
+    w->mtp_projection = random_matrix(m, dtype, c->hidden_dim, 2 * c->hidden_dim);
+    w->mtp_embedding_norm = random_vector(m, c->hidden_dim, 1, 0.3);
+    w->mtp_hidden_norm = random_vector(m, c->hidden_dim, 1, 0.3);
+    w->mtp_norm = random_vector(m, c->hidden_dim, 1, 0.1);
+    m->model.mtp_config = mtp_config_of(c);
+    m->model.mtp_weights = mtp_weights_of(w, c);
+}
+
 // `config` needs its numbers; the rest is filled in. Freed by random_model_free().
 static struct random_model *random_model_make(struct model_config config, enum dtype dtype, uint64_t seed)
 {
@@ -298,8 +313,9 @@ static struct random_model *random_model_make(struct model_config config, enum d
     w->embedding = random_matrix(m, dtype, config.vocab_size, config.hidden_dim);
     w->norm = random_vector(m, config.hidden_dim, 1, 0.1);
     w->classifier = config.tied_embeddings ? w->embedding : random_matrix(m, dtype, config.vocab_size, config.hidden_dim);
-    w->layers = random_block(m, sizeof *w->layers * config.n_layers);
-    memset(w->layers, 0, sizeof *w->layers * config.n_layers);
+    const size_t n_layers = (size_t)config_n_listed(&config);
+    w->layers = random_block(m, sizeof *w->layers * n_layers);
+    memset(w->layers, 0, sizeof *w->layers * n_layers);
     for (int l = 0; l < config.n_layers; l++) {
         random_layer(m, l, dtype);
         random_extras(m, l, dtype);
@@ -309,6 +325,8 @@ static struct random_model *random_model_make(struct model_config config, enum d
         w->layer_projection = random_matrix(m, dtype, config.n_layers * config.layer_input_dim, config.hidden_dim);
         w->layer_projection_norm = random_vector(m, config.layer_input_dim, 1, 0.3);
     }
+    if (config.mtp.there)
+        random_head(m, dtype);
     return m;
 }
 

@@ -1,18 +1,20 @@
-// Evaluates token ids through the public API alone and writes what the parity tests compare:
+// Evaluates token ids through the public API and writes what the parity tests compare:
 //     driver MODEL TOKENS OUT [isa=NAME] [threads=N] [kv=fp16|fp32] [activations=fp32] [chunk=N] [inner=N] [back=P] [greedy=N]
+//         [guess=N]
 // TOKENS holds int32 ids. `chunk` ids go into each yalm_eval() (0: all); `inner` is the session's own chunk. `back` then rolls
 // back to that position and evaluates the rest again, whose logits replace the first ones. OUT gets float32 logits (n,
 // vocab_size), or, with
-// `greedy`, as many int32 ids that greedy sampling goes on with.
+// `greedy`, as many int32 ids that greedy sampling goes on with. With `guess` it gets, after each yalm_eval() but the last, the
+// int32 position, as many ids that the MTP head guesses behind the next token, and the head's logits of the first of them.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "yalm.h"
+#include "engine/session.h" // for the head's logits
 
 struct run {
     yalm_session_options options;
-    int chunk, back, greedy;
+    int chunk, back, greedy, guess;
     int32_t *tokens; // (n)
     int n, vocab;
     float *logits; // (n, vocab)
@@ -35,7 +37,8 @@ static bool parse(struct run *run, const char *argument)
                    {"chunk", &run->chunk},
                    {"inner", &run->options.chunk},
                    {"back", &run->back},
-                   {"greedy", &run->greedy}};
+                   {"greedy", &run->greedy},
+                   {"guess", &run->guess}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (length == strlen(numbers[i].name) && memcmp(argument, numbers[i].name, length) == 0) {
             *numbers[i].value = atoi(equals + 1);
@@ -112,6 +115,38 @@ static yalm_status write_greedy(struct run *run, yalm_session *session, FILE *ou
     return status;
 }
 
+// The head is asked twice: what it says must not depend on what it has said.
+static yalm_status write_guesses(struct run *run, yalm_session *session, FILE *out, yalm_error *error)
+{
+    enum { MOST = 8 };
+    while (yalm_position(session) < run->n - 1) {
+        const int at = (int)yalm_position(session);
+        const int n = run->chunk > 0 && run->chunk < run->n - 1 - at ? run->chunk : run->n - 1 - at;
+        if (yalm_eval(session, run->tokens + at, n, YALM_LOGITS_LAST, error) != YALM_OK)
+            return error->status;
+        if (at < run->back && at + n >= run->back) { // once
+            const int64_t back = yalm_rollback_point(session, run->back);
+            const yalm_status status = yalm_rollback(session, back, error);
+            run->back = -1;
+            if (status != YALM_OK)
+                return status;
+            continue;
+        }
+        int32_t guesses[MOST];
+        const int32_t position = (int32_t)yalm_position(session), token = run->tokens[position];
+        if (yalm_guess(session, token, guesses, run->guess) != run->guess || yalm_guess(session, token, guesses, 1) != 1)
+            return YALM_FAILED;
+        float *logits = malloc(sizeof *logits * (size_t)run->vocab);
+        memcpy(logits, session->mtp->logits, sizeof *logits * (size_t)run->vocab);
+        yalm_guess(session, token, guesses, run->guess);
+        fwrite(&position, sizeof position, 1, out);
+        fwrite(guesses, sizeof *guesses, (size_t)run->guess, out);
+        fwrite(logits, sizeof *logits, (size_t)run->vocab, out);
+        free(logits);
+    }
+    return YALM_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct run run = {.options = yalm_session_defaults(), .back = -1};
@@ -120,7 +155,8 @@ int main(int argc, char **argv)
     for (int i = 4; i < argc; i++)
         if (!parse(&run, argv[i]))
             return fail(argv[i]);
-    run.options.context = run.n + run.greedy;
+    run.options.context = run.n + run.greedy + run.guess;
+    run.options.mtp = run.guess ? YALM_MTP_ON : YALM_MTP_OFF;
 
     yalm_error error = {0};
     yalm_model *model = yalm_model_open(argv[1], NULL, &error);
@@ -128,7 +164,7 @@ int main(int argc, char **argv)
     FILE *out = fopen(argv[3], "wb");
     if (session && out) {
         run.vocab = yalm_model_facts(model)->vocab_size;
-        error.status = (run.greedy ? write_greedy : write_logits)(&run, session, out, &error);
+        error.status = (run.guess ? write_guesses : run.greedy ? write_greedy : write_logits)(&run, session, out, &error);
     }
     if (out == NULL || fclose(out) != 0)
         error.status = YALM_FAILED;

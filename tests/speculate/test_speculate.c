@@ -32,12 +32,15 @@ static struct random_model *model_with(int vocab, uint64_t seed)
     return model_with_window(0, vocab, seed);
 }
 
+static yalm_mtp own_head = YALM_MTP_OFF;
+
 static yalm_session_options options_with(const char *attention)
 {
     yalm_session_options options = yalm_session_defaults();
     options.device = "cpu";
     options.n_threads = 2;
     options.attention = attention;
+    options.mtp = own_head;
     return options;
 }
 
@@ -143,6 +146,65 @@ static void test_drafts(void **state)
         random_model_free(drafts[i]);
 }
 
+// A model whose next token depends on the last one alone, with a head that says just that, or, of `others`, anything.
+static struct random_model *model_with_head(bool others)
+{
+    struct random_model *m = random_model_make((struct model_config){.n_layers = 2,
+                                                                     .hidden_dim = 64,
+                                                                     .ffn_dim = 96,
+                                                                     .n_heads = 4,
+                                                                     .n_kv_heads = 2,
+                                                                     .head_dim = 16,
+                                                                     .vocab_size = VOCAB,
+                                                                     .context_length = 512,
+                                                                     .mtp = {true, true, true},
+                                                                     .bos = -1},
+                                               DTYPE_FP32, 4);
+    struct model_weights *w = &m->model.weights;
+    for (int l = 0; l < 3; l++) {
+        memset((void *)w->layers[l].o.data, 0, sizeof(float) * 64 * 64);
+        memset((void *)w->layers[l].experts[0].down.data, 0, sizeof(float) * 64 * 96);
+    }
+    float *projection = (float *)w->mtp_projection.data; // x = rmsnorm(the token's row of the embedding)
+    for (int i = 0; i < 64 * 128 && !others; i++)
+        projection[i] = i % 128 == i / 128;
+    for (int i = 0; i < 64; i++)
+        ((float *)w->mtp_embedding_norm)[i] = 1;
+    m->model.mtp_weights.norm = w->norm;
+    return m;
+}
+
+static void test_the_models_own_head(void **state)
+{
+    (void)state;
+    for (int others = 0; others < 2; others++) {
+        struct random_model *m = model_with_head(others);
+        for (int t = 0; t < 3; t++) {
+            static const float temperatures[] = {0, 0.2f, 1};
+            struct written plain, without, guessed;
+            own_head = YALM_MTP_OFF;
+            write_text(m, "dense", temperatures[t], NULL, &plain);
+            struct speculator *suffix_alone = speculator_open(NULL, steady);
+            write_text(m, "dense", temperatures[t], suffix_alone, &without);
+            speculator_close(suffix_alone);
+            own_head = YALM_MTP_ON;
+            double (*const clocks[])(void) = {steady, wild, NULL};
+            for (size_t c = 0; c < 3; c++) {
+                struct speculator *speculator = speculator_open(NULL, clocks[c]);
+                write_text(m, "dense", temperatures[t], speculator, &guessed);
+                check_same(&plain, &guessed);
+                if (clocks[c] == steady && !others && t < 2) // at 1 nobody knows what is drawn
+                    assert_true(guessed.counts.evaluations < without.counts.evaluations * 9 / 10);
+                if (clocks[c] == steady)
+                    assert_true(guessed.counts.evaluations < without.counts.evaluations + TOKENS / 25);
+                speculator_close(speculator);
+            }
+        }
+        own_head = YALM_MTP_OFF;
+        random_model_free(m);
+    }
+}
+
 // It cannot go back to where another text begins alike, and reads that from its beginning.
 static void test_a_draft_whose_window_has_gone_by(void **state)
 {
@@ -199,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_text_is_the_same),
         cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_the_models_own_head),
         cmocka_unit_test(test_a_draft_whose_window_has_gone_by),
         cmocka_unit_test(test_a_draft_must_have_the_vocabulary),
         cmocka_unit_test(test_where_nothing_is_evaluated_ahead),

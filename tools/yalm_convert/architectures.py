@@ -358,8 +358,8 @@ HARMLESS = {
     "task_specific_params",
     "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
     "use_bfloat16",
-    "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "initial_context_length", "experts_per_token",
-    "residual_dropout", "enable_moe_fp32_combine", "eod_token_id",
+    "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "num_nextn_predict_layers",
+    "initial_context_length", "experts_per_token", "residual_dropout", "enable_moe_fp32_combine", "eod_token_id",
     "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.
@@ -367,7 +367,7 @@ FOREIGN = {
     "add_cross_attention", "alibi", "attention_multiplier", "attn_logit_softcapping", "clip_qkv", "cross_attention_hidden_size",
     "dim_model_base", "embedding_multiplier", "final_logit_softcapping", "first_k_dense_replace", "kv_lora_rank", "logit_scale",
     "logits_scaling", "mamba_d_state", "moe_intermediate_size", "moe_layer_freq", "n_routed_experts",
-    "n_shared_experts", "no_rope_layers", "num_nextn_predict_layers", "q_lora_rank", "qk_layernorm", "qk_norm",
+    "n_shared_experts", "no_rope_layers", "q_lora_rank", "qk_layernorm", "qk_norm",
     "query_pre_attn_scalar",
     "residual_multiplier", "rope_interleaved", "scale_depth", "scale_emb", "shared_expert_intermediate_size",
     "sliding_window_pattern",

@@ -17,6 +17,7 @@ from .errors import ModelError
 from .gguf_blocks import tensor_of
 from .gguf_families import FAMILIES, MIXTRAL_PARTS, RECURRENT, VARIANTS, Family
 from .gguf_file import GgufFile
+from .mtp import NEXTN, as_qwen
 from .refused import why_not
 from .source import shown
 
@@ -142,7 +143,7 @@ def config_values(file: GgufFile, warnings: list) -> dict:
 
 
 def _main_layers(file: GgufFile) -> object:
-    """Without those at the end that guess further tokens, which are left out."""
+    """Without those at the end that guess further tokens."""
     prefix = file.get("general.architecture")
     layers, more = (_number(file.get(f"{prefix}.{key}")) for key in ("block_count", "nextn_predict_layers"))
     return layers - more if isinstance(layers, int) and isinstance(more, int) else layers
@@ -289,10 +290,12 @@ def model_tensors(file: GgufFile) -> Checkpoint:
     heads["k_proj"] = file.get(f"{prefix}.attention.head_count_kv", heads["q_proj"])
     layers = _main_layers(file)
     for name, entry in file.entries.items():
-        further = name.startswith("blk.") and name.split(".")[1].isdecimal() and int(name.split(".")[1]) >= layers
+        further = name.startswith("blk.") and name.split(".")[1].isdecimal() and int(name.split(".")[1]) > layers
         if name in consumed or (further and file.get(f"{prefix}.nextn_predict_layers")):
             continue
         for renamed, tensor in _renamed(file, family, name, tensor_of(entry)):
+            if family.names is RECURRENT:
+                renamed = as_qwen(renamed, layers)
             part = renamed.split(".")[-2]
             if family.paired and part in heads:
                 tensor = _by_halves(file, tensor, heads[part])
@@ -313,6 +316,9 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
         return
     layer, part, kind = f"model.layers.{parts[1]}", parts[2], parts[-1]
     known = {**LAYER, **family.names}
+    if part == "nextn" and len(parts) == 5:
+        yield f"{layer}.{NEXTN.get(parts[3], parts[3])}.{kind}", tensor
+        return
     expert = _expert_part(part, parts)
     if part == "ffn_gate_up_exps" and kind == "weight" and len(tensor.shape) == 3 and tensor.shape[1] % 2 == 0:
         half = (tensor.shape[1] // 2, tensor.shape[2])

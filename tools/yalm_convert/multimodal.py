@@ -34,6 +34,7 @@ PREFIXES = {
     "language_model.lm_head.": "lm_head.",
     "lm_head.": "lm_head.",
     **{f"model.{part}.": f"model.{part}." for part in ("layers", "embed_tokens", "norm")},
+    "mtp.": "mtp.",
 }
 MROPE = {"mrope_section", "mrope_interleaved"}
 

@@ -14,6 +14,7 @@ from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .gemma4 import layer_facts, plan_experts, plan_inputs, plan_layer, prepare_attention
 from .mixture import mixed
+from .mtp import plan_mtp
 from .packing import GROUP_BYTES, quantised_size
 from .quantise import quantise
 from .recurrent import delta_of, plan_recurrent
@@ -31,7 +32,7 @@ TOGETHER = (
     ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
     ("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
 )
-FURTHER = "mtp."  # a head that guesses further tokens
+FURTHER = "mtp."  # heads that guess further tokens: what plan_mtp() leaves
 IGNORED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")  # follow from config.json
 
 
@@ -183,7 +184,7 @@ class Planner:
         """A matrix whose rows are heads, each in the order that rotation needs."""
         return tensor if self.order is None else Reordered(tensor, self.order)
 
-    def model(self) -> None:
+    def model(self, warnings: list) -> None:
         c = self.config
         dim, vocab = c["hidden_dim"], c["vocab_size"]
         embedding = self.take("model.embed_tokens.weight", (vocab, dim))
@@ -191,26 +192,32 @@ class Planner:
         if c.get("layer_input_dim"):
             plan_inputs(self)
         for n in range(c["n_layers"]):
-            stored, name = f"model.layers.{n}", f"layers.{n}"
-            for norm, of in self.norms(stored).items():
-                self.norm(f"{name}.{norm}", self.take(f"{stored}.{of}.weight", (dim,)))
-            delta = delta_of(c, n)
-            if delta:
-                plan_recurrent(self, name, f"{stored}.linear_attn", delta)
-            else:
-                self.attention(name, f"{stored}.self_attn", layer_facts(c, n))
-            if c.get("expert_norms"):
-                plan_experts(self, name, stored)
-            elif c["n_experts"] and n not in c.get("dense_layers", ()):
-                self.experts(name, stored)
-            else:
-                self.ffn(name, f"{stored}.mlp", layer_facts(c, n)["ffn_dim"])
-            plan_layer(self, name, stored)
+            self.layer(f"layers.{n}", f"model.layers.{n}", n)
         self.norm("norm", self.take("model.norm.weight", (dim,)), self.changes.logits_scale)
+        classifier = embedding
         if not c["tied_embeddings"]:
-            self.weights("classifier", self.take("lm_head.weight", (vocab, dim)))
+            classifier = self.take("lm_head.weight", (vocab, dim))
+            self.weights("classifier", classifier)
         elif "lm_head.weight" in self.left:
             self.check_tied(embedding, self.take("lm_head.weight", (vocab, dim)))
+        plan_mtp(self, embedding, classifier, warnings)
+
+    def layer(self, name: str, stored: str, n: int) -> None:
+        c, dim = self.config, self.config["hidden_dim"]
+        for norm, of in self.norms(stored).items():
+            self.norm(f"{name}.{norm}", self.take(f"{stored}.{of}.weight", (dim,)))
+        delta = delta_of(c, n)
+        if delta:
+            plan_recurrent(self, name, f"{stored}.linear_attn", delta)
+        else:
+            self.attention(name, f"{stored}.self_attn", layer_facts(c, n))
+        if c.get("expert_norms"):
+            plan_experts(self, name, stored)
+        elif c["n_experts"] and n not in c.get("dense_layers", ()):
+            self.experts(name, stored)
+        else:
+            self.ffn(name, f"{stored}.mlp", layer_facts(c, n)["ffn_dim"])
+        plan_layer(self, name, stored)
 
     def norms(self, stored: str) -> dict:
         """The layer's norms, by our names and the source's."""
@@ -382,7 +389,7 @@ class Planner:
             )
 
     def refuse_rest(self) -> None:
-        beyond = f"model.layers.{self.config['n_layers']}."  # where some have a head that predicts further tokens
+        beyond = f"model.layers.{self.config['n_layers']}."  # where some have a head, too
         for name, tensor in self.left.items():
             if self.config.get("sigmoid_router") and name.startswith(beyond):
                 continue
@@ -399,11 +406,12 @@ def make_plan(
     keep: list = (),
     changes: Changes = UNCHANGED,
     bits: Optional[float] = None,
+    warnings: Optional[list] = None,
 ) -> list:
     """keep: (pattern of matrices' names, type) each, of which the last that matches counts; UnknownName where one
     matches none. bits: a weight, on average, of the layers' matrices that become q4."""
     planner = Planner(config, tensors, where, dtype, list(keep), changes)
-    planner.model()
+    planner.model([] if warnings is None else warnings)
     planner.refuse_rest()
     if planner.unused:
         raise UnknownName(planner.unused[0])

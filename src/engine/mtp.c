@@ -1,0 +1,224 @@
+// Guesses of the model's own: its MTP head, where the session has one open (yalm_session_options.mtp).
+//
+// The head's row r reads the model's hidden state of position r and the token at r + 1, and says what may come at r + 2. So the
+// last row waits for its token: the session keeps hidden states until the head has read them, which it does when a guess is
+// asked for, after a piece of a prompt, and when their room is full. A guess behind a guess reads the head's own hidden state;
+// rows that were made so are written over once their tokens have come.
+//
+// A guess may be wrong, so the head need not know everything. A row whose token turns out to be another is made anew, if its
+// hidden state is still there. Where hidden states are missing (a session read from a file, pages, tokens evaluated together
+// with other sessions') the head begins anew: its cache counts from `base`, and it sees the text from there on.
+
+#include "engine/mtp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/device.h"
+#include "engine/session.h"
+#include "util/error.h"
+
+enum { FEW = MOST_AHEAD + 1 }; // tokens of a batch that can lie ahead
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t room_of(const yalm_session_options *options)
+{
+    return (size_t)options->chunk + FEW;
+}
+
+static struct backend_plan plan_of(const yalm_model *model, const yalm_session_options *options, const atomic_bool *cancel)
+{
+    struct backend_plan plan = device_plan(model, options, cancel);
+    plan.config = &model->mtp_config;
+    plan.weights = &model->mtp_weights;
+    plan.kv[0] = plan.kv[model->config.kind_of_layer[model->config.n_layers]];
+    return plan;
+}
+
+yalm_status mtp_resolve(const yalm_model *model, const struct backend *backend, yalm_session_options *options,
+                        yalm_error *error)
+{
+    yalm_session_options there = *options;
+    yalm_error why = {.status = YALM_OK};
+    if (!model->config.mtp.there)
+        error_set(&why, YALM_USAGE, "%s has no MTP head", model->info.name);
+    else if (model->group)
+        error_set(&why, YALM_USAGE, "an MTP head does not run on several machines");
+    else if (strcmp(options->attention, "dense") != 0)
+        error_set(&why, YALM_USAGE, "an MTP head is of no use with --attention %s, which evaluates tokens one by one",
+                  options->attention);
+    else
+        backend->resolve(&model->mtp_config, &model->mtp_weights, &there, &why);
+    const bool wanted = options->mtp == YALM_MTP_ON;
+    options->mtp = options->mtp != YALM_MTP_OFF && why.status == YALM_OK ? YALM_MTP_ON : YALM_MTP_OFF;
+    return wanted && why.status != YALM_OK ? error_set(error, why.status, "mtp: %s", why.text) : YALM_OK;
+}
+
+yalm_status mtp_memory(const yalm_model *model, const struct backend *backend, const yalm_session_options *options,
+                       yalm_memory *memory, yalm_error *error)
+{
+    if (options->mtp != YALM_MTP_ON)
+        return YALM_OK;
+    yalm_memory own = {0};
+    const struct backend_plan plan = plan_of(model, options, NULL);
+    const yalm_status status = backend->memory(&plan, &own, error);
+    const size_t row = sizeof(float) * (size_t)model->config.hidden_dim,
+                 logits = sizeof(float) * (size_t)plan.config->vocab_size;
+    memory->kv_cache += own.kv_cache;
+    memory->scratch += own.scratch + (room_of(options) + (size_t)options->chunk) * row + logits;
+    return status;
+}
+
+yalm_status mtp_open(yalm_session *s, yalm_error *error)
+{
+    if (s->options.mtp != YALM_MTP_ON)
+        return YALM_OK;
+    const size_t row = sizeof(float) * (size_t)s->model->config.hidden_dim, chunk = (size_t)s->options.chunk;
+    const struct backend_plan plan = plan_of(s->model, &s->options, &s->cancel);
+    struct mtp *m = s->mtp = calloc(1, sizeof *m);
+    if (m) {
+        m->room = (int)room_of(&s->options);
+        m->rows = malloc((size_t)m->room * row);
+        m->own = malloc(chunk * row);
+        m->logits = malloc(sizeof(float) * (size_t)plan.config->vocab_size);
+        m->tokens = malloc(sizeof *m->tokens * chunk);
+    }
+    if (!m || !m->rows || !m->own || !m->logits || !m->tokens)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for an MTP head");
+    m->state = s->backend->open(&plan, error);
+    return m->state ? YALM_OK : error ? error->status : YALM_FAILED;
+}
+
+void mtp_close(yalm_session *s)
+{
+    struct mtp *m = s->mtp;
+    if (!m)
+        return;
+    if (m->state)
+        s->backend->close(m->state);
+    free(m->rows);
+    free(m->own);
+    free(m->logits);
+    free(m->tokens);
+    free(m);
+}
+
+void mtp_forget(yalm_session *s)
+{
+    if (!s->mtp)
+        return;
+    s->mtp->n = 0;
+    s->mtp->from = s->mtp->base = s->mtp->done = s->position;
+}
+
+// ------------------------------------------------------------------------------------------ in step with the session
+
+// What is kept of `position` and later is of other tokens.
+static void go_to(struct mtp *m, int64_t position)
+{
+    const bool known = position >= m->from && position <= m->from + m->n;
+    m->n = known ? (int)(position - m->from) : 0;
+    m->from = known ? m->from : position;
+    if (m->done > position) {
+        m->done = position;
+        m->last = -1;
+    }
+    if (m->done < m->from || m->base > m->done)
+        m->base = m->done = m->from;
+}
+
+// The head reads positions before `end`, whose token is `next`; logits: NULL, or the last one's. Returns how many its last
+// batch had; -1 where it failed.
+static int read_rows(yalm_session *s, int64_t end, int32_t next, float *logits)
+{
+    struct mtp *m = s->mtp;
+    const size_t dim = (size_t)s->model->config.hidden_dim;
+    const int32_t *history = s->history;
+    int n = 0;
+    if (m->done > m->from && m->last != (m->done < end ? history[m->done % s->options.context] : next))
+        m->done--;
+    for (; m->done < end; m->done += n) {
+        n = (int)min64(end - m->done, s->options.chunk);
+        for (int i = 0; i < n; i++) {
+            const int64_t position = m->done + i + 1;
+            m->tokens[i] = position < end ? history[position % s->options.context] : next;
+        }
+        const struct batch batch = {.tokens = m->tokens,
+                                    .n = n,
+                                    .position = m->done - m->base,
+                                    .given = m->rows + (size_t)(m->done - m->from) * dim,
+                                    .hidden = m->own,
+                                    .logits = m->done + n == end ? logits : NULL};
+        if (s->backend->evaluate(m->state, &batch, NULL) != YALM_OK) {
+            mtp_forget(s);
+            return -1;
+        }
+        m->last = m->tokens[n - 1];
+    }
+    return n;
+}
+
+float *mtp_rows(yalm_session *s, const struct batch *batch)
+{
+    struct mtp *m = s->mtp;
+    if (!m)
+        return NULL;
+    go_to(m, batch->position);
+    if (m->n + batch->n > m->room) {
+        read_rows(s, batch->position, batch->tokens[0], NULL);
+        m->n = 0;
+        m->from = batch->position;
+    }
+    return m->rows + (size_t)m->n * (size_t)s->model->config.hidden_dim;
+}
+
+void mtp_take(yalm_session *s, const struct batch *batch)
+{
+    struct mtp *m = s->mtp;
+    if (!m)
+        return;
+    m->n += batch->n;
+    const int64_t last = m->from + m->n - 1; // its token is to come
+    if (batch->n > FEW)
+        read_rows(s, last, s->history[last % s->options.context], NULL);
+}
+
+static int32_t likeliest(const float *logits, int n)
+{
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+int yalm_guess(yalm_session *s, int32_t token, int32_t *guesses, int n)
+{
+    struct mtp *m = s->mtp;
+    const int vocab = s->model->config.vocab_size;
+    if (!m || s->n_ahead > 0 || n < 1 || token < 0 || token >= vocab)
+        return 0;
+    go_to(m, s->position);
+    if (m->n == 0) // nothing is known of the last position
+        return 0;
+    m->done = min64(m->done, s->position - 1);
+    const int64_t room = s->options.endless ? n : s->options.context - (s->position - m->base) + 1;
+    n = (int)min64(n, room);
+    const int n_read = read_rows(s, s->position, token, m->logits);
+    float *own = m->own + (size_t)(n_read - 1) * (size_t)s->model->config.hidden_dim;
+    for (int i = 0; i < n && n_read > 0; i++) {
+        guesses[i] = likeliest(m->logits, vocab);
+        const struct batch batch = {.tokens = &guesses[i],
+                                    .n = 1,
+                                    .position = s->position - m->base + i,
+                                    .given = own,
+                                    .hidden = own,
+                                    .logits = m->logits};
+        if (i + 1 < n && s->backend->evaluate(m->state, &batch, NULL) != YALM_OK)
+            return i + 1;
+    }
+    return n_read > 0 ? n : 0;
+}
