@@ -82,7 +82,7 @@ static void print_text(const struct options *options, const yalm_model *model)
     if (facts->sliding_window)
         printf("sliding window   %d, in %d of %d layers\n", facts->sliding_window, facts->n_windowed_layers, facts->n_layers);
     if (facts->mtp)
-        printf("MTP head         one, which guesses\n");
+        printf("MTP head         yes\n");
     if (facts->n_recurrent_layers)
         printf("recurrent        %d of %d layers\n", facts->n_recurrent_layers, facts->n_layers);
     printf("chat template    %s\n", facts->chat_template ? "yes" : "none");
@@ -134,6 +134,7 @@ static void add_facts(cJSON *root, const yalm_model_info *facts)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         cJSON_AddNumberToObject(root, numbers[i].name, numbers[i].value);
     cJSON_AddBoolToObject(root, "add_bos", facts->add_bos);
+    cJSON_AddBoolToObject(root, "mtp", facts->mtp);
     cJSON *eos = cJSON_AddArrayToObject(root, "eos");
     for (int i = 0; i < facts->n_eos; i++)
         cJSON_AddItemToArray(eos, cJSON_CreateNumber(facts->eos[i]));

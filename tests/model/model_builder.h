@@ -29,6 +29,7 @@ struct build_options {
     bool own_heads;   // layer 0 is of a kind that has one KV head of 6 components, and an ffn of 20
     bool shared_keys; // layer 1 sees layer 0's keys, and has an ffn of 20
     bool layer_scale, v_norm, expert_norms;
+    bool mtp;            // a head that guesses
     int layer_input;     // components of each layer's own input; 0: none
     const char *weights; // dtype of the matrices; NULL: "fp32"
     const char *rope;    // JSON; NULL: default
@@ -176,7 +177,7 @@ static inline void builder_tensors(struct builder *b, const struct build_options
 {
     const char *w = o->weights ? o->weights : "fp32";
     builder_add(b, w, TINY_VOCAB, TINY_HIDDEN, "embedding");
-    for (int l = 0; l < TINY_LAYERS; l++) {
+    for (int l = 0; l < TINY_LAYERS + o->mtp; l++) {
         builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.attention_norm", l);
         if (o->recurrent && l == 0)
             builder_recurrent(b, w, l);
@@ -202,6 +203,12 @@ static inline void builder_tensors(struct builder *b, const struct build_options
         builder_add(b, w, TINY_VOCAB, TINY_LAYERS * o->layer_input, "layer_embedding");
         builder_add(b, w, TINY_LAYERS * o->layer_input, TINY_HIDDEN, "layer_projection");
         builder_add(b, "fp32", o->layer_input, 0, "layer_projection_norm");
+    }
+    if (o->mtp) {
+        builder_add(b, w, TINY_HIDDEN, 2 * TINY_HIDDEN, "mtp.projection");
+        builder_add(b, "fp32", TINY_HIDDEN, 0, "mtp.embedding_norm");
+        builder_add(b, "fp32", TINY_HIDDEN, 0, "mtp.hidden_norm");
+        builder_add(b, "fp32", TINY_HIDDEN, 0, "mtp.norm");
     }
     builder_add(b, "fp32", TINY_HIDDEN, 0, "norm");
     if (!o->tied)
@@ -256,6 +263,8 @@ static inline size_t builder_later(char *text, size_t room, const struct build_o
         n += (size_t)snprintf(text + n, room - n, "\"shared_ffn_dim\":%d,", o->shared_ffn);
     n += (size_t)snprintf(text + n, room - n, "%s%s%s", o->norms_after ? "\"norms_after\":true," : "",
                           o->norms_around ? "\"norms_around\":true," : "", o->sink_logits ? "\"sink_logits\":true," : "");
+    if (o->mtp)
+        n += (size_t)snprintf(text + n, room - n, "\"mtp\":{\"normed\":true,\"own_normed\":false},");
     if (o->recurrent)
         n += (size_t)snprintf(text + n, room - n,
                               "\"kinds\":[{\"layers\":[0],\"delta\":{\"n_key_heads\":2,\"n_value_heads\":4,"

@@ -1,6 +1,7 @@
 // Names, shapes and types of the tensors, and what a decode step reads of them.
 
 #include "expect.h"
+#include "model/mtp.h"
 #include "recipe/recipe.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -413,6 +414,44 @@ static void test_experts_with_norms(void **state)
     each_refused(&options, damages, COUNT(damages));
 }
 
+static void test_a_head_that_guesses(void **state)
+{
+    (void)state;
+    const struct build_options options = {
+        .n_experts = 3, .first_dense = true, .recurrent = true, .mtp = true, .weights = "bf16"};
+    struct built file = build(&options);
+    struct opened o;
+    accepted(&o, &file);
+    assert_true(o.config.mtp.there && o.config.mtp.normed && !o.config.mtp.own_normed && !o.config.guesses);
+    expect_matrix(&o, &o.weights.mtp_projection, "mtp.projection", D, 2 * D, DTYPE_BF16);
+    const struct model_config config = mtp_config_of(&o.config);
+    const struct model_weights head = mtp_weights_of(&o.weights, &o.config);
+    assert_true(config.n_layers == 1 && config.guesses && !config.mtp.there && !config.mtp.normed && !config_recurs(&config));
+    assert_true(config_has_experts(&config, 0));
+    expect_vector(&o, head.mtp_embedding_norm, "mtp.embedding_norm");
+    expect_vector(&o, head.mtp_hidden_norm, "mtp.hidden_norm");
+    expect_vector(&o, head.norm, "mtp.norm");
+    expect_matrix(&o, &head.layers[0].q, "layers.2.q", Q, D, DTYPE_BF16);
+    expect_matrix(&o, &head.layers[0].experts[2].down, "layers.2.experts.2.down", D, F, DTYPE_BF16);
+    assert_ptr_equal(head.classifier.data, o.weights.classifier.data);
+    // It reads all of these once for a guess, and of two experts of three.
+    const struct cost cost = recipe_outline(&config, &head).cost;
+    const double matrices = D * 2.0 * D + 2.0 * D * Q + 2.0 * D * KV + 2 * 3.0 * D * F + V * (double)D;
+    assert_true(cost.bytes == 2 * matrices + sizeof(float) * (3.0 * D + 5 * D));
+    close_all(&o);
+    built_free(&file);
+    static const struct damage damages[] = {
+        {"\"normed\":true,", "", "'config.mtp.normed' is missing"},
+        {"\"normed\":true,", "\"normed\":true,\"depth\":1,", "'config.mtp.depth' is not known"},
+        {"\"normed\":true,", "\"normed\":1,", "'config.mtp.normed': found a number, expected a bool"},
+        {"\"layers\":[0],\"delta\"", "\"layers\":[0,2],\"delta\"", "'config.mtp': found where"},
+        {"\"layers\":[0],\"delta\"", "\"layers\":[0,3],\"delta\"", "expected layers from 0 to 2, each once"},
+        {"\"mtp\":{\"normed\":true,\"own_normed\":false},", "", "tensor 'layers.2.attention_norm' has no place"},
+        {"\"name\":\"mtp.norm\"", "\"name\":\"mtp.nirm\"", "tensor 'mtp.norm' is missing"},
+    };
+    each_refused(&options, damages, COUNT(damages));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -428,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_recurrent_layers),
         cmocka_unit_test(test_kinds_that_differ),
         cmocka_unit_test(test_experts_with_norms),
+        cmocka_unit_test(test_a_head_that_guesses),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }

@@ -94,7 +94,10 @@ def as_floats(kind, data):
 def add_settings(writer, arch, config):
     heads = config["num_attention_heads"]
     width = config.get("head_dim", config["hidden_size"] // heads)
-    writer.add_block_count(config["num_hidden_layers"])
+    heads_more = further(config)
+    writer.add_block_count(config["num_hidden_layers"] + heads_more)
+    if heads_more:
+        writer.add_nextn_predict_layers(heads_more)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
@@ -181,11 +184,12 @@ def add_rope(writer, rope):
 def named(directory, arch, config):
     """{name in the GGUF file: (type, array)}; matrices of bfloat16 as uint16."""
     number = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == arch)
-    table = gguf.get_tensor_name_map(number, config["num_hidden_layers"])
+    table = gguf.get_tensor_name_map(number, config["num_hidden_layers"] + further(config))
     numbers = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
     found, experts = {}, {}
     for name, (kind, shape, data) in hf.read_tensors(directory).items():
         array = np.frombuffer(data, numbers[kind]).reshape(shape)
+        name = nextn(config, name)
         part = name.split(".")[-2]
         if arch in PAIRED and part in ("q_proj", "k_proj"):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
@@ -215,6 +219,9 @@ def named(directory, arch, config):
             expert, matrix, _ = rest.split(".")
             experts.setdefault((layer, matrix), {})[int(expert)] = (kind, array)
         else:
+            if name.startswith("blk."):
+                found[name] = (kind, array)
+                continue
             name = f"{name}.weight" if name.endswith(".sinks") else name.replace("correction_bias", "correction.bias")
             found[table.get_name(name, try_suffixes=(".weight", ".bias"))] = (kind, array)
     for (layer, matrix), by_number in experts.items():
@@ -227,6 +234,22 @@ def named(directory, arch, config):
     if "rope_freqs" in config:
         found["rope_freqs.weight"] = ("F32", np.array(config["rope_freqs"], np.float32))
     return found
+
+
+def further(config):
+    return config.get("mtp_num_hidden_layers") or config.get("num_nextn_predict_layers") or 0
+
+
+def nextn(config, name):
+    """The head's tensors as those of one more layer."""
+    layer = config["num_hidden_layers"]
+    parts = {"mtp.fc": "eh_proj", "mtp.pre_fc_norm_embedding": "enorm", "mtp.pre_fc_norm_hidden": "hnorm"}
+    parts |= {"mtp.norm": "shared_head_norm", f"model.layers.{layer}.shared_head.norm": "shared_head_norm"}
+    parts |= {f"model.layers.{layer}.{part}": part for part in ("eh_proj", "enorm", "hnorm")}
+    part, _, kind = name.rpartition(".")
+    if part in parts:
+        return f"blk.{layer}.nextn.{parts[part]}.{kind}"
+    return name.replace("mtp.layers.0.", f"model.layers.{layer}.")
 
 
 def by_key_heads(config, name, kind, array):

@@ -53,6 +53,7 @@ CONFIG = {
     "mlp_bias", "bos", "eos",
 }  # fmt: skip
 LATER = {
+    "mtp",
     "qkv_bias",
     "qk_norm",
     "expert_ffn_dim",
@@ -283,9 +284,9 @@ def check_config(c):
         if "kv_of" in kind:
             check_shared(c, kind)
     named = [layer for kind in c.get("kinds", []) for layer in kind["layers"]]
-    require(
-        len(set(named)) == len(named) < c["n_layers"] and all(0 <= n < c["n_layers"] for n in named), "layers of kinds"
-    )
+    layers = c["n_layers"] + ("mtp" in c)
+    require(len(set(named)) == len(named) < layers and all(0 <= n < layers for n in named), "layers of kinds")
+    require("mtp" not in c or set(c["mtp"]) == {"normed", "own_normed"}, "mtp")
     require(not c.get("expert_norms") or (c.get("norms_around") and c["shared_ffn_dim"] > 0), "expert_norms")
     require(c["norm_eps"] > 0 and c["rope"]["theta"] > 0 and len(c["eos"]) <= 16, "numbers")
 
@@ -366,7 +367,10 @@ def expected_tensors(c):
         table["layer_embedding"] = ((vocab, c["n_layers"] * inputs), weights)
         table["layer_projection"] = ((c["n_layers"] * inputs, dim), weights)
         table["layer_projection_norm"] = ((inputs,), exact)
-    for n in range(c["n_layers"]):
+    if "mtp" in c:
+        table["mtp.projection"] = ((dim, 2 * dim), weights)
+        table.update({f"mtp.{name}norm": ((dim,), exact) for name in ("embedding_", "hidden_", "")})
+    for n in range(c["n_layers"] + ("mtp" in c)):
         p, (of, delta) = f"layers.{n}.", layer_facts(c, n)
         table.update({p + "attention_norm": ((dim,), exact), p + "ffn_norm": ((dim,), exact)})
         if c.get("norms_around"):
