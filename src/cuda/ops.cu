@@ -194,6 +194,8 @@ yalm_status queue_step(const struct run *r, const struct step *step, yalm_error 
     switch (step->op) {
     case OP_EMBED:
         return begin(r, step, error);
+    case OP_PAIR: // a head's, which cuda_resolve() refuses
+        return YALM_OK;
     case OP_PROJECT:
         return project(r, step, error);
     case OP_MIX_INPUTS:

@@ -77,6 +77,42 @@ def test_rows_beyond_the_vocabulary_do_not_count(program, tmp_path):
     assert without_speed(drafted) == without_speed(program(*args, "--speculate", "off"))
 
 
+@pytest.fixture(scope="module")
+def headed(program, tmp_path_factory):
+    """The program with a random model that has recurrent layers and an MTP head, and the bundled one's tokenizer."""
+    folder = tmp_path_factory.mktemp("mtp")
+    tokenizer = ("--tokenizer", str(ROOT / "models/fable-4m"), "--vocab", "4096")
+    source = hf.make("mtp-qwen3_5", folder / "hf", "--dtype", "bf16", *tokenizer)
+    return type(program)(program.binary, convert_directory(source, folder / "model.bin"))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--temp", "0", "-n", 120),
+        ("--seed", 3, "-n", 60, "--top-k", 2),
+        ("--temp", "0", "-n", 90, "-T", 64),  # endless
+        ("--temp", "0", "-n", 60, "--kv", "int8", "--set", "machine.chunk=5"),
+    ],
+    ids=lambda args: " ".join(map(str, args)),
+)
+def test_the_models_own_head(headed, args):
+    args = ("-i", PROMPT, *args, "--set", "text.ignore_eos=on")
+    plain = without_speed(headed(*args, "--speculate", "off"))
+    guessed = headed(*args, "--speculate", "mtp")
+    assert without_speed(guessed) == plain and re.search(rb"guessed tokens came", guessed.stderr)
+    assert without_speed(headed(*args)) == plain
+
+
+def test_a_head_that_cannot_be_had(program, headed):
+    said = program.fails(2, "-i", "x", "--speculate", "mtp", "-q", "--no-echo")
+    assert "mtp: fable-4m has no MTP head" in said
+    said = headed.fails(2, "-i", "x", "--attention", "nomad", "--speculate", "mtp", "-q", "--no-echo")
+    assert "use dense" in said  # this model's other layers say it first
+    assert b"MTP head         yes" in headed.ok("-m", "info") and b"MTP" not in program.ok("-m", "info")
+    assert b"tg8" in headed.ok("-m", "throughput", "-p", 0, "-n", 8, "--repetitions", 1, "-q", "--speculate", "mtp")
+
+
 def test_throughput_speculates_where_it_is_asked(program):
     assert b"tg8" in program.ok("-m", "throughput", "-p", 0, "-n", 8, "--repetitions", 1, "-q", "--speculate", "suffix")
 
@@ -84,7 +120,7 @@ def test_throughput_speculates_where_it_is_asked(program):
 def test_what_is_refused(program, ids_only, tmp_path):
     for value in ("often", "draft="):
         said = program.fails(2, "-i", "x", "--speculate", value)
-        assert f"expected auto, off, suffix or draft=FILE, found '{value}'" in said
+        assert f"expected auto, off, suffix, mtp or draft=FILE, found '{value}'" in said
     assert "No such file" in program.fails(1, "-i", "x", "--speculate", f"draft={tmp_path}/none.bin")
     said = program.fails(2, "-i", "x", "--speculate", f"draft={ids_only.model}")
     assert "a draft must have the same" in said

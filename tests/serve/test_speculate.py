@@ -3,8 +3,9 @@
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
+import hf
 import pytest
-from harness import HANG
+from harness import HANG, ROOT, convert_directory
 
 PROMPT = "The little fox was happy. The little fox was sad. The little fox"
 CASES = [
@@ -35,6 +36,21 @@ def test_answers_are_the_same(start, plain, fable, how):
     with ThreadPoolExecutor(len(CASES)) as pool:
         together = list(pool.map(lambda fields: choices(server, fields), CASES))
     assert together == [choices(plain, fields) for fields in CASES]
+
+
+def test_the_models_own_head(start, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mtp")
+    tokenizer = ("--tokenizer", str(ROOT / "models/fable-4m"), "--vocab", "4096")
+    source = hf.make("mtp-qwen3_5", folder / "hf", "--dtype", "bf16", *tokenizer)
+    model = convert_directory(source, folder / "model.bin")
+    plain, server = (start("--speculate", how, model=model) for how in ("off", "mtp"))
+    cases = [{**fields, "max_tokens": 60} for fields in CASES[:4]]
+    for _ in range(2):
+        for fields in cases:
+            assert choices(server, fields) == choices(plain, fields)
+    with ThreadPoolExecutor(len(cases)) as pool:
+        together = list(pool.map(lambda fields: choices(server, fields), cases))
+    assert together == [choices(plain, fields) for fields in cases]
 
 
 def test_a_draft_that_no_session_can_use_is_refused(yalm, fable):
