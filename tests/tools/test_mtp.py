@@ -13,8 +13,7 @@ WITHOUT = ("the MTP head is left out", "which only --speculate would use")
 
 def stored(directory):
     return {
-        name: np.frombuffer(data, "<f4").reshape(shape)
-        for name, (_, shape, data) in hf.read_tensors(directory).items()
+        name: np.frombuffer(data, "<f4").reshape(shape) for name, (_, shape, data) in hf.read_tensors(directory).items()
     }
 
 
