@@ -20,6 +20,12 @@ enum dtype {
     DTYPE_Q6K,
     DTYPE_Q4A,
     DTYPE_Q5A,
+    DTYPE_MXFP4, // E2M1 times powers of two; iq4nl, iq4xs: GGUF's, whose four bits stand for integers of eight
+    DTYPE_IQ4NL,
+    DTYPE_IQ4XS,
+    DTYPE_Q4Z32, // AWQ's and GPTQ's: a scale and a zero point for 32 columns, 64, or 128
+    DTYPE_Q4Z64,
+    DTYPE_Q4Z128,
     DTYPE_BF12, // bfloat16 without loss, in 12 bits: model/bf12.h
     DTYPE_U8,
     DTYPE_U32,
@@ -31,18 +37,28 @@ enum { DTYPE_FLOATS = DTYPE_FP8_E5M2 + 1, DTYPE_WEIGHTS = DTYPE_BF12 + 1 };
 
 // The quantised types: each group of QUANT_GROUP columns in a row has a scale of its own, and what more its type has. All rows'
 // quants come first, then all groups' scales, then all rows' (docs/format.md, "Quantised matrices"). A row's scales are counted
-// in eights of groups: those of q4k, q5k and q6k stand together, with scales in common, so their rows are whole eights.
+// in eights of groups: those of some types stand together, with scales in common, so their rows are whole eights.
 enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT_GROUP };
 
-// ROW(Q8, q8, …) for each quantised type: tables of functions are made with it.
+// ROW(Q4A, q4k, …) for each quantised type, and the one whose kernels multiply it: of those that share kernels the integers lie
+// alike, and only what they are multiplied by is read in another way. Tables of functions are made with it.
 #define QUANT_TYPES(ROW, ...)                                                                                                  \
+    QUANT_KERNELS(ROW, __VA_ARGS__)                                                                                            \
+    ROW(Q5U, q5k, __VA_ARGS__)                                                                                                 \
+    ROW(Q4A, q4k, __VA_ARGS__)                                                                                                 \
+    ROW(Q5A, q5k, __VA_ARGS__)                                                                                                 \
+    ROW(MXFP4, q4n, __VA_ARGS__)                                                                                               \
+    ROW(IQ4XS, iq4nl, __VA_ARGS__)                                                                                             \
+    ROW(Q4Z32, q4k, __VA_ARGS__)                                                                                               \
+    ROW(Q4Z64, q4k, __VA_ARGS__)                                                                                               \
+    ROW(Q4Z128, q4k, __VA_ARGS__)
+// ROW(Q8, q8, …) for those that have kernels.
+#define QUANT_KERNELS(ROW, ...)                                                                                                \
     DEVICE_QUANT_TYPES(ROW, __VA_ARGS__)                                                                                       \
-    ROW(Q5U, q5u, __VA_ARGS__)                                                                                                 \
     ROW(Q4K, q4k, __VA_ARGS__)                                                                                                 \
     ROW(Q5K, q5k, __VA_ARGS__)                                                                                                 \
     ROW(Q6K, q6k, __VA_ARGS__)                                                                                                 \
-    ROW(Q4A, q4a, __VA_ARGS__)                                                                                                 \
-    ROW(Q5A, q5a, __VA_ARGS__)
+    ROW(IQ4NL, iq4nl, __VA_ARGS__)
 // Those that the CUDA half multiplies.
 #define DEVICE_QUANT_TYPES(ROW, ...)                                                                                           \
     ROW(Q8, q8, __VA_ARGS__)                                                                                                   \
@@ -51,42 +67,56 @@ enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT
     ROW(Q5, q5, __VA_ARGS__)                                                                                                   \
     ROW(Q6, q6, __VA_ARGS__)
 
-static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "fp8", "fp8_e5m2", "q8",  "q4",
-                                                     "q4n",  "q5",   "q6",   "q5u", "q4k",      "q5k", "q6k",
-                                                     "q4a",  "q5a",  "bf12", "u8",  "u32"};
+static const char *const dtype_names[DTYPE_COUNT] = {
+    "fp32", "fp16", "bf16", "fp8",   "fp8_e5m2", "q8",    "q4",    "q4n",   "q5",     "q6",   "q5u", "q4k", "q5k",
+    "q6k",  "q4a",  "q5a",  "mxfp4", "iq4nl",    "iq4xs", "q4z32", "q4z64", "q4z128", "bf12", "u8",  "u32"};
 
 // Bytes of an element; of the quantised types and bf12, 0. (These tables are in order: C++ reads them too.)
-static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4};
+static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4};
 
 // Bytes of a group's quants; 0 for types that are not quantised.
-static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0, 0, 0, 0, 0, 32, 16, 16, 20, 24, 20, 16, 20, 24, 16, 20, 0, 0, 0};
+static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0,  0,  0,  0,  0,  32, 16, 16, 20, 24, 20, 16, 20,
+                                                        24, 16, 20, 16, 16, 16, 16, 16, 16, 0,  0,  0};
 
 // Bytes that eight groups have as scales.
-static const uint64_t dtype_eight_scales[DTYPE_COUNT] = {0, 0, 0, 0, 0, 16, 16, 8, 8, 8, 16, 16, 16, 18, 32, 32, 0, 0, 0};
+static const uint64_t dtype_eight_scales[DTYPE_COUNT] = {0,  0,  0,  0, 0,  16, 16, 8,  8, 8, 16, 16, 16,
+                                                         18, 32, 32, 8, 16, 10, 24, 12, 6, 0, 0,  0};
 
 // Bytes of a row's scale, a float: after all rows' elements, and groups' scales, follow all rows' scales, which need not be
 // aligned.
-static const uint64_t dtype_row_scale[DTYPE_COUNT] = {0, 0, 0, 4, 0, 0, 0, 4, 4, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+static const uint64_t dtype_row_scale[DTYPE_COUNT] = {0, 0, 0, 4, 0, 0, 0, 4, 4, 4, 0, 0, 0,
+                                                      0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
 // The type whose integers this one has: theirs differ in scales alone.
 static const enum dtype dtype_quants[DTYPE_COUNT] = {
-    DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_Q8,  DTYPE_Q4,   DTYPE_Q4N, DTYPE_Q5, DTYPE_Q6,
-    DTYPE_Q5K,  DTYPE_Q4,   DTYPE_Q5K,  DTYPE_Q6,  DTYPE_Q4,       DTYPE_Q5K, DTYPE_BF12, DTYPE_U8,  DTYPE_U32};
+    DTYPE_FP32,  DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_Q8, DTYPE_Q4,  DTYPE_Q4N,   DTYPE_Q5,
+    DTYPE_Q6,    DTYPE_Q5K,  DTYPE_Q4,   DTYPE_Q5K, DTYPE_Q6,       DTYPE_Q4, DTYPE_Q5K, DTYPE_MXFP4, DTYPE_IQ4NL,
+    DTYPE_IQ4NL, DTYPE_Q4,   DTYPE_Q4,   DTYPE_Q4,  DTYPE_BF12,     DTYPE_U8, DTYPE_U32};
 
-// Whether the type is there to keep a GGUF file's numbers, and no weight is rounded to it.
+// Whether the type is there to keep the numbers of a file that is quantised, and no weight is rounded to it.
 static inline int dtype_keeps(enum dtype type)
 {
-    return type >= DTYPE_Q5U && type <= DTYPE_Q5A;
+    return type >= DTYPE_Q5U && type <= DTYPE_Q4Z128;
+}
+// How many scales with zero points eight groups have; 0 for other types.
+static inline int dtype_zeros(enum dtype type)
+{
+    return type == DTYPE_Q4Z32 ? 8 : type == DTYPE_Q4Z64 ? 4 : type == DTYPE_Q4Z128 ? 2 : 0;
+}
+// Whether other types share this one's kernels.
+static inline int dtype_is_shared(enum dtype type)
+{
+    return type == DTYPE_Q4N || type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_IQ4NL;
 }
 // Whether eight groups' scales stand together: columns are a multiple of QUANT_EIGHT_COLS.
 static inline int dtype_in_eights(enum dtype type)
 {
-    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K;
+    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K || type == DTYPE_IQ4XS || dtype_zeros(type);
 }
 // Whether a group has a number that is added to all its values; and whether it has a scale for either half.
 static inline int dtype_is_affine(enum dtype type)
 {
-    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q4A || type == DTYPE_Q5A;
+    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q4A || type == DTYPE_Q5A || dtype_zeros(type);
 }
 static inline int dtype_has_halves(enum dtype type)
 {

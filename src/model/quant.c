@@ -1,5 +1,7 @@
 #include "model/quant.h"
 
+#include <math.h>
+
 #include "model/half.h"
 #include "model/quant_values.h"
 
@@ -17,10 +19,23 @@ static float half_at(const uint8_t *at)
 }
 
 // Of group i of the eight whose scales are at `eight`: in q4k and q5k two fp16, d and m; then of each group six bits of a scale
-// and two of a minimum; then four bits more of each minimum. In q6k one fp16, and bytes with sign for first and second halves.
+// and two of a minimum; then four bits more of each minimum. In q6k one fp16, and bytes with sign for first and second halves;
+// in iq4xs for groups. In q4z32 and its likes fp16 scales, then as many bytes, their zero points.
 static void scales_in_eight(struct quant_group *to, enum dtype type, const uint8_t *eight, size_t i)
 {
     const float d = half_at(eight);
+    if (type == DTYPE_IQ4XS) {
+        to->scale[0] = to->scale[1] = d * (int8_t)eight[2 + i];
+        to->minimum = 0;
+        return;
+    }
+    if (dtype_zeros(type)) {
+        const size_t zeros = (size_t)dtype_zeros(type), at = i * zeros / QUANT_EIGHT;
+        to->scale[0] = to->scale[1] = half_at(eight + 2 * at);
+        to->centre -= eight[2 * zeros + at];
+        to->minimum = 0;
+        return;
+    }
     if (dtype_has_halves(type)) {
         for (int half = 0; half < 2; half++)
             to->scale[half] = d * (int8_t)eight[2 + QUANT_EIGHT * half + i];
@@ -42,6 +57,11 @@ static void group_scales(struct quant_group *to, enum dtype type, const void *w,
         return;
     }
     scales += quant_scale_bytes(type, group);
+    if (type == DTYPE_MXFP4) {
+        to->scale[0] = to->scale[1] = ldexpf(1, scales[0] - 128);
+        to->minimum = 0;
+        return;
+    }
     to->scale[0] = to->scale[1] = dtype_row_scale[type] ? (float)(int8_t)scales[0] : half_at(scales);
     to->minimum = dtype_is_affine(type) ? half_at(scales + 2) : 0;
 }
@@ -55,9 +75,9 @@ void quant_read_group(struct quant_group *to, enum dtype type, const void *w, in
     else
         for (int i = 0; i < QUANT_GROUP; i++) { // two's complement, the even columns in the low four bits
             const int bits = bytes[i / 2] >> (i % 2 * 4) & 15;
-            to->quants[i] =
-                (int8_t)(dtype_is_six_bit(type) ? six_bit_value(type, bytes, plane + groups * low_bytes + group * high_bytes, i)
-                                                : bits - (bits & 8) * 2);
+            to->quants[i] = (int8_t)(dtype_is_six_bit(type) || dtype_table(type)
+                                         ? six_bit_value(type, bytes, plane + groups * low_bytes + group * high_bytes, i)
+                                         : bits - (bits & 8) * 2);
         }
     group_scales(to, type, w, rows, groups, row, group);
 }

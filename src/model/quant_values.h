@@ -14,12 +14,30 @@
 QUANT_TABLE q4n_values[16] = {-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26};
 QUANT_TABLE q5_values[32] = {-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
                              0,   1,   2,   3,   4,   5,   6,   8,   10,  12, 14, 16, 19, 22, 25, 29};
+// Twice the numbers of OCP's E2M1, and the integers of GGUF's IQ4_NL, which have eight bits.
+QUANT_TABLE mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+QUANT_TABLE iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+// What four bits stand for, where they are looked up.
+static inline const int8_t *dtype_table(enum dtype type)
+{
+    type = dtype_quants[type];
+    return type == DTYPE_Q4N     ? q4n_values
+           : type == DTYPE_MXFP4 ? mxfp4_values
+           : type == DTYPE_IQ4NL ? iq4_values
+                                 : (const int8_t *)0;
+}
+// Whether the type's integers are multiplied as q8's.
+static inline int dtype_is_byte(enum dtype type)
+{
+    return dtype_quants[type] == DTYPE_Q8 || dtype_quants[type] == DTYPE_IQ4NL;
+}
 
 // Whether the type has such integers, with a second plane or values that are looked up.
 static inline int dtype_is_six_bit(enum dtype type)
 {
     const enum dtype quants = dtype_quants[type];
-    return quants == DTYPE_Q4N || quants == DTYPE_Q5 || quants == DTYPE_Q6 || quants == DTYPE_Q5K;
+    return quants == DTYPE_Q4N || quants == DTYPE_MXFP4 || quants == DTYPE_Q5 || quants == DTYPE_Q6 || quants == DTYPE_Q5K;
 }
 
 // What is added to an affine type's integers, which have a sign in the file, before they are multiplied by a scale: then they
@@ -34,8 +52,8 @@ static inline int six_bit_value(enum dtype type, const uint8_t *low, const uint8
 {
     const int nibble = low[c / 2] >> (c % 2 * 4) & 15, eight = c / 8, pair = c % 8 / 2, odd = c % 2;
     type = dtype_quants[type];
-    if (type == DTYPE_Q4N)
-        return q4n_values[nibble];
+    if (dtype_table(type))
+        return dtype_table(type)[nibble];
     if (type == DTYPE_Q5 || type == DTYPE_Q5K) {
         const int bits = nibble | (high[pair] >> (2 * eight + odd) & 1) << 4;
         return type == DTYPE_Q5 ? q5_values[bits] : bits - (bits & 16) * 2;

@@ -55,6 +55,7 @@ static void multiply(struct fixture *f, const struct problem *p, int pieces)
             .y = p->y + first,
             .ldy = p->ldy,
             .w = p->w,
+            .type = p->type,
             .rows = p->rows,
             .first_row = first,
             .last_row = last,

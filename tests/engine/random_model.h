@@ -115,6 +115,36 @@ static struct matrix random_of_gguf(struct random_model *m, enum dtype dtype, in
     return (struct matrix){data, dtype, rows, cols};
 }
 
+// Numbers of four bits: any bits as quants; scales about the same, and zero points in the middle.
+static struct matrix random_four_bits(struct random_model *m, enum dtype dtype, int rows, int cols)
+{
+    const size_t groups = (size_t)rows * ((cols + 31) / 32), bytes = groups * 16;
+    const size_t halves = dtype == DTYPE_Q4Z32 ? 8 : dtype == DTYPE_Q4Z64 ? 4 : dtype == DTYPE_Q4Z128 ? 2 : 1;
+    const size_t others = dtype == DTYPE_IQ4XS ? 8 : dtype == DTYPE_IQ4NL ? 0 : halves, apart = 2 * halves + others;
+    const bool alone = dtype == DTYPE_MXFP4 || dtype == DTYPE_IQ4NL;
+    const size_t n = alone ? groups : groups / 8;
+    if (!alone && cols % 256 != 0)
+        abort();
+    const double most = dtype == DTYPE_MXFP4 ? 12 : dtype == DTYPE_IQ4NL ? 127 : dtype == DTYPE_IQ4XS ? 127 * 24 : 8;
+    const double scale = 1.2 / sqrt(cols) / (most / 1.7); // as of q4
+    uint8_t *data = random_block(m, bytes + n * (dtype == DTYPE_MXFP4 ? 1 : apart));
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)lrint(64 * random_normal(m));
+    for (size_t i = 0; i < n && dtype == DTYPE_MXFP4; i++)
+        data[bytes + i] = (uint8_t)lrint(128 + log2(scale) + 0.5 * random_normal(m));
+    for (size_t i = 0; i < n && dtype != DTYPE_MXFP4; i++) {
+        uint8_t *at = data + bytes + i * apart;
+        for (size_t j = 0; j < halves; j++) {
+            const uint16_t d = random_half(m, scale);
+            memcpy(at + 2 * j, &d, sizeof d);
+        }
+        for (size_t j = 0; j < others; j++)
+            at[2 * halves + j] = dtype == DTYPE_IQ4XS ? (uint8_t)lrint(((i + j) % 5 ? 24 : -24) + 3 * random_normal(m))
+                                                      : (uint8_t)(7 + (i + j) % 3);
+    }
+    return (struct matrix){data, dtype, rows, cols};
+}
+
 // fp8: exponents in the upper part of what the type has, and of E4M3 scales for the rows, of either sign, that begin at any
 // byte.
 static struct matrix random_fp8(struct random_model *m, enum dtype dtype, int rows, int cols)
@@ -146,6 +176,8 @@ static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int
         return random_six_bit(m, dtype, rows, cols);
     if (dtype >= DTYPE_Q5U && dtype <= DTYPE_Q5A)
         return random_of_gguf(m, dtype, rows, cols);
+    if (dtype >= DTYPE_MXFP4 && dtype <= DTYPE_Q4Z128)
+        return random_four_bits(m, dtype, rows, cols);
     if (dtype == DTYPE_FP8 || dtype == DTYPE_FP8_E5M2)
         return random_fp8(m, dtype, rows, cols);
     const double deviation = 1.5 / sqrt(cols);

@@ -47,10 +47,33 @@ static double six_bit_at(const struct matrix *w, int row, int col)
     return value * (double)(int8_t)scales[(size_t)row * groups + group] * (double)row_scale;
 }
 
-// q5u, q4k, q5k, q6k, q4a, q5a, as docs/format.md says.
+// q5u, q4k, q5k, q6k, q4a, q5a, as docs/format.md says; and mxfp4, iq4nl, iq4xs, and q4z32 and its likes.
 static bool is_of_gguf(enum dtype type)
 {
     return type >= DTYPE_Q5U && type <= DTYPE_Q5A;
+}
+static bool has_four_bits(enum dtype type)
+{
+    return type >= DTYPE_MXFP4 && type <= DTYPE_Q4Z128;
+}
+static double four_bits_at(const struct matrix *w, int row, int col)
+{
+    static const int e2m1[8] = {0, 1, 2, 3, 4, 6, 8, 12},
+                     iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    const size_t i = (size_t)row * ((size_t)(w->cols + 31) / 32) + (size_t)col / 32;
+    const uint8_t *data = w->data, *scales = data + (size_t)w->rows * ((size_t)(w->cols + 31) / 32) * 16;
+    const int nibble = data[i * 16 + (size_t)(col % 32 / 2)] >> (col % 2 * 4) & 15;
+    if (w->dtype == DTYPE_MXFP4)
+        return (nibble & 8 ? -1 : 1) * ldexp(e2m1[nibble & 7], scales[i] - 128);
+    const size_t halves = w->dtype == DTYPE_Q4Z32 ? 8 : w->dtype == DTYPE_Q4Z64 ? 4 : w->dtype == DTYPE_Q4Z128 ? 2 : 0;
+    const uint8_t *eight = scales + i / 8 * (halves ? 3 * halves : w->dtype == DTYPE_IQ4NL ? 16 : 10);
+    const size_t in_eight = i % 8, at = halves ? in_eight * halves / 8 : w->dtype == DTYPE_IQ4NL ? in_eight : 0;
+    uint16_t half;
+    memcpy(&half, eight + 2 * at, sizeof half);
+    const double d = half_to_float(half);
+    if (halves)
+        return ((nibble ^ 8) - eight[2 * halves + at]) * d;
+    return iq4[nibble] * (w->dtype == DTYPE_IQ4NL ? 1 : (int8_t)eight[2 + in_eight]) * d;
 }
 static double of_gguf_at(const struct matrix *w, int row, int col)
 {
@@ -99,6 +122,8 @@ static double matrix_at(const struct matrix *w, int row, int col)
         return six_bit_at(w, row, col);
     if (is_of_gguf(w->dtype))
         return of_gguf_at(w, row, col);
+    if (has_four_bits(w->dtype))
+        return four_bits_at(w, row, col);
     if (w->dtype == DTYPE_FP8 || w->dtype == DTYPE_FP8_E5M2)
         return fp8_at(w, row, col);
     if (w->dtype == DTYPE_FP32)

@@ -225,4 +225,9 @@ static const struct scenario scenarios[] = {
     {"q4k, grouped queries", {WIDE(8, 2, 32)}, DTYPE_Q4K, 128, false, 0},
     {"q5k, tied", {WIDE(4, 4, 64), .tied_embeddings = true}, DTYPE_Q5K, 128, false, 0},
     {"q6k experts", {WIDE(8, 2, 32), .n_experts = 3, .n_active_experts = 2}, DTYPE_Q6K, 128, false, 0},
+    {"mxfp4 experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_MXFP4, 128, false, 0},
+    {"iq4nl, biases", {SHAPE(4, 4, 12), .attention_bias = true, .mlp_bias = true}, DTYPE_IQ4NL, 128, false, 0},
+    {"iq4xs, grouped queries", {WIDE(8, 2, 32)}, DTYPE_IQ4XS, 128, false, 0},
+    {"q4z128 experts", {WIDE(8, 2, 32), .n_experts = 3, .n_active_experts = 2}, DTYPE_Q4Z128, 128, false, 0},
+    {"q4z64, tied", {WIDE(4, 4, 64), .tied_embeddings = true}, DTYPE_Q4Z64, 128, false, 0},
 };

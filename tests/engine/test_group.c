@@ -108,15 +108,16 @@ static void check(struct model_config config, enum dtype dtype, int n_ranks, int
 static void test_each_type_of_weights(void **state)
 {
     (void)state;
-    static const enum dtype types[] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_Q8, DTYPE_Q4,
-                                       DTYPE_Q4N,  DTYPE_Q5,   DTYPE_Q6,   DTYPE_Q5U, DTYPE_Q4A,      DTYPE_Q5A};
+    static const enum dtype types[] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_FP8,   DTYPE_FP8_E5M2,
+                                       DTYPE_Q8,   DTYPE_Q4,   DTYPE_Q4N,  DTYPE_Q5,    DTYPE_Q6,
+                                       DTYPE_Q5U,  DTYPE_Q4A,  DTYPE_Q5A,  DTYPE_MXFP4, DTYPE_IQ4NL};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (int n = 2; n <= 4; n++)
             check(plain(), types[i], n, 1 + n % 2, dtype_group_bytes[types[i]] ? 1e-3 : 1e-5);
 }
 
 // Types whose columns are cut 256 at a time.
-static void test_types_of_gguf(void **state)
+static void test_types_in_eights(void **state)
 {
     (void)state;
     struct model_config config = plain();
@@ -124,7 +125,7 @@ static void test_types_of_gguf(void **state)
     config.ffn_dim = 512;
     config.n_heads = config.n_kv_heads = 8;
     config.head_dim = 64;
-    static const enum dtype types[] = {DTYPE_Q4K, DTYPE_Q5K, DTYPE_Q6K};
+    static const enum dtype types[] = {DTYPE_Q4K, DTYPE_Q5K, DTYPE_Q6K, DTYPE_IQ4XS, DTYPE_Q4Z32, DTYPE_Q4Z128};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         check(config, types[i], 2, 1, 1e-3);
 }
@@ -455,7 +456,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_type_of_weights),
-        cmocka_unit_test(test_types_of_gguf),
+        cmocka_unit_test(test_types_in_eights),
         cmocka_unit_test(test_each_kind_of_model),
         cmocka_unit_test(test_caches_and_sparse_attention),
         cmocka_unit_test(test_fp16_on_the_wire),

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 MAGIC = bytes.fromhex("59414c4d0d0a1a0a")
-# Of 32 columns, scale included; of six types an eighth of what eight groups have.
+# Of 32 columns, scale included; of some types an eighth of what eight groups have.
 GROUP_SIZE = {
     "q8": 34,
     "q6": 25,
@@ -24,6 +24,12 @@ GROUP_SIZE = {
     "q4k": 18,
     "q5a": 24,
     "q4a": 20,
+    "mxfp4": 17,
+    "iq4nl": 18,
+    "iq4xs": 17.25,
+    "q4z32": 19,
+    "q4z64": 17.5,
+    "q4z128": 16.75,
 }
 PLANES = {
     "q6": 8,
@@ -35,6 +41,7 @@ PLANES = {
     "q4k": 0,
     "q5a": 4,
     "q4a": 0,
+    **dict.fromkeys(("mxfp4", "iq4nl", "iq4xs", "q4z32", "q4z64", "q4z128"), 0),
 }  # second planes' bytes, of a group
 SIX_BITS = ("q6", "q5", "q4n")
 VALUES = {  # that the bits stand for
@@ -42,7 +49,11 @@ VALUES = {  # that the bits stand for
     "q5": np.array([-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
                     0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 19, 22, 25, 29]),
     **{dtype: np.append(np.arange(n), np.arange(-n, 0))  # two's complement
-       for dtype, n in (("q6", 32), ("q6k", 32), ("q5k", 16), ("q5u", 16), ("q5a", 16), ("q4k", 8), ("q4a", 8))},
+       for dtype, n in (("q6", 32), ("q6k", 32), ("q5k", 16), ("q5u", 16), ("q5a", 16), ("q4k", 8), ("q4a", 8),
+                         ("q4z32", 8), ("q4z64", 8), ("q4z128", 8))},
+    "mxfp4": np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]),
+    **dict.fromkeys(("iq4nl", "iq4xs"),
+                    np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113])),
 }  # fmt: skip
 ITEM_SIZE = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8_e5m2": 1, "u8": 1, "u32": 4}
 ROW_SCALE = {"fp8": 4, **dict.fromkeys(SIX_BITS, 4)}
@@ -153,6 +164,9 @@ def dequantise(entry, data):
     groups = -(-columns // 32)
     if dtype[2:] in ("k", "a"):
         return of_gguf(np.frombuffer(data, np.uint8), dtype, rows, groups), np.zeros(0)
+    if dtype.startswith(("mx", "iq", "q4z")):
+        values = of_four_bits(np.frombuffer(data, np.uint8), dtype, rows, groups)
+        return values[:, :columns], values[:, columns:]
     scale_bytes = 1 if dtype in SIX_BITS else 2
     quants, scales = np.split(np.frombuffer(data, np.uint8), [(GROUP_SIZE[dtype] - scale_bytes) * rows * groups])
     if dtype in SIX_BITS:
@@ -193,6 +207,29 @@ def of_gguf(data, dtype, rows, groups):
             minimum = -((eights[..., 4:12] >> 6 | upper << 2) * halves[..., 1:]).reshape(rows, groups, 1)
         require(np.isfinite(halves).all(), "scales")
     return (values * scale + minimum).reshape(rows, groups * 32)
+
+
+def of_four_bits(data, dtype, rows, groups):
+    """(rows, cols) floats of a type whose quants have four bits and one form of scales of its own."""
+    quants, scales = np.split(data, [16 * rows * groups])
+    values = six_bits(quants.reshape(rows, -1), dtype, groups).astype(np.float32)
+    if dtype == "mxfp4":
+        return (values * np.ldexp(np.float32(1), scales.reshape(rows, groups, 1).astype(int) - 127)).reshape(rows, -1)
+    if dtype == "iq4nl":
+        scale = scales.view("<f2").astype(np.float32).reshape(rows, groups, 1)
+        require(np.isfinite(scale).all(), "scales")
+        return (values * scale).reshape(rows, -1)
+    require(groups % 8 == 0, "columns")
+    eights = scales.reshape(rows, groups // 8, -1)
+    n = 1 if dtype == "iq4xs" else 256 // int(dtype[3:])
+    halves = np.ascontiguousarray(eights[..., : 2 * n]).view("<f2").astype(np.float32)
+    require(np.isfinite(halves).all(), "scales")
+    if dtype == "iq4xs":
+        scale, zero = eights[..., 2:].view(np.int8) * halves, 0
+    else:
+        scale = np.repeat(halves, 8 // n, axis=-1)
+        zero = np.repeat(eights[..., 2 * n :].astype(np.float32), 8 // n, axis=-1).reshape(rows, groups, 1) - 8
+    return ((values - zero) * scale.reshape(rows, groups, 1)).reshape(rows, -1)
 
 
 def six_bits(quants, dtype, groups):

@@ -185,10 +185,10 @@ def test_split_files(model, convert, refused, tmp_path):
 
 # ------------------------------------------------------------------------------------ types
 
-EXACT = {"Q8_0": "q8", "Q4_0": "q4", "Q5_0": "q5u", "IQ4_NL": "q8", "MXFP4": "q8", "TQ1_0": "q4", "TQ2_0": "q4",
-         "Q4_1": "q4a", "Q5_1": "q5a", "Q4_K": "q4k", "Q5_K": "q5k", "Q6_K": "q6k"}  # fmt: skip
+EXACT = {"Q8_0": "q8", "Q4_0": "q4", "Q5_0": "q5u", "IQ4_NL": "iq4nl", "IQ4_XS": "iq4xs", "MXFP4": "mxfp4",
+         "TQ1_0": "q4", "TQ2_0": "q4", "Q4_1": "q4a", "Q5_1": "q5a", "Q4_K": "q4k", "Q5_K": "q5k", "Q6_K": "q6k"}  # fmt: skip
 OTHERS = {
-    "IQ4_XS": "q8", "Q2_K": "q4n", "Q3_K": "q4n", "IQ3_S": "q4n", "IQ3_XXS": "q4n", "IQ2_S": "q4n", "IQ2_XS": "q4n",
+    "Q2_K": "q4n", "Q3_K": "q4n", "IQ3_S": "q4n", "IQ3_XXS": "q4n", "IQ2_S": "q4n", "IQ2_XS": "q4n",
     "IQ2_XXS": "q4n", "IQ1_S": "q4n", "IQ1_M": "q4n",
 }  # fmt: skip
 
@@ -261,25 +261,29 @@ def test_every_type(name, one_matrix, convert):
         assert f"1 of {name} become {entry['dtype']}, which moves weights by" in err
 
 
-@pytest.mark.parametrize("name", ["Q4_0", "TQ2_0"])
+@pytest.mark.parametrize("name", ["Q4_0", "TQ2_0", "IQ4_NL", "MXFP4"])
 def test_four_bits_in_eight(name, one_matrix, convert):
-    """q8 holds what q4 does."""
+    """q8 holds what types of four bits do."""
     path, values = one_matrix(name)
-    entry, data = convert(path, "--dtype", "q8")[1][DOWN]
+    _, tensors, err = convert(path, "--dtype", "q8")
+    entry, data = tensors[DOWN]
     assert entry["dtype"] == "q8" and (dequantise(entry, data)[0] == values).all()
+    assert f"1 of {name} become q8, without loss" in err
 
 
-def test_the_smallest_powers_of_two(one_matrix, convert, monkeypatch):
-    """MXFP4 reaches further down than fp16's scales: what is below them becomes the nearest that they have."""
+@pytest.mark.parametrize("dtype", ["mxfp4", "q8"])
+def test_the_smallest_powers_of_two(dtype, one_matrix, convert, monkeypatch):
+    """MXFP4 reaches further down than q8's scales: there what is below them becomes the nearest that they have."""
     data = np.full((128, 8 * 17), 0x75, np.uint8)  # 3 and 6, or as much less
-    data.reshape(128, 8, 17)[:, :, 0] = np.arange(96, 104)
+    data.reshape(128, 8, 17)[:, :, 0] = [0, 1, 2, 97, 100, 102, 103, 104]
     monkeypatch.setitem(globals(), "blocks_of", lambda *_: data)
     path, values = one_matrix("MXFP4")
-    entry, found = convert(path)[1][DOWN]
-    assert np.abs(dequantise(entry, found)[0] - values).max() <= 2.0**-25
+    entry, found = convert(path, *(("--dtype", "q8") if dtype == "q8" else ()))[1][DOWN]
+    off = np.abs(dequantise(entry, found)[0] - values).max()
+    assert entry["dtype"] == dtype and off <= (2.0**-25 if dtype == "q8" else 0)
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_0", "Q4_1"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_0", "Q4_1", "MXFP4"])
 def test_permuted_rows_and_experts_without_loss(kind, model, convert, tmp_path):
     """q and k are put in order and experts taken apart as quants: nothing is rounded again."""
     directory = model("tiny-mixtral")

@@ -6,6 +6,7 @@ import json
 import hf
 import numpy as np
 import pytest
+import random_hf_model as random
 from read_model import dequantise, from_fp8
 
 GROUP = 32
@@ -80,8 +81,8 @@ def gptq(bits=4, zero=8, version="gptq", order=None, group=GROUP):
     return config, encode
 
 
-def awq(weights, rng, _):
-    q, z, s, values = integers(weights.shape, rng, 4, None)
+def awq(weights, rng, _, group=GROUP):
+    q, z, s, values = integers(weights.shape, rng, 4, None, group)
 
     def packed(by_columns):  # (n, rows): in each eight rows, rows 0 2 4 6 1 3 5 7 from the lowest bits on
         places = by_columns.reshape(len(by_columns), -1, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]]
@@ -190,9 +191,41 @@ FORMS = {
     "fp8 of compressed-tensors, in blocks": ((BLOCKS, lambda w, r, _: fp8(w, r, "block", ".weight_scale")), "q8", False,
                                              "FP8 in blocks"),
     "int8": ((INT8, lambda w, r, _: bytes_(w, r)), "q8", True, "integers of 8 bits"),
-    "mxfp4": ((MXFP4, lambda w, r, _: mxfp4(w, r)), "q8", True, "MXFP4"),
-    "mxfp4, tiny": ((MXFP4, lambda w, r, _: mxfp4(w, r, 90)), "q8", False, "MXFP4"),
+    "mxfp4": ((MXFP4, lambda w, r, _: mxfp4(w, r)), "mxfp4", True, "MXFP4"),
+    "mxfp4, tiny": ((MXFP4, lambda w, r, _: mxfp4(w, r, 0)), "mxfp4", True, "MXFP4"),
 }  # fmt: skip
+
+
+# The same of matrices whose rows are multiples of 256 columns, which types with zero points have.
+WIDE = {
+    "awq, 128": ((AWQ | {"group_size": 128}, lambda w, r, n: awq(w, r, n, 128)), "q4z128", "AWQ of 4 bits"),
+    "awq, 64": ((AWQ | {"group_size": 64}, lambda w, r, n: awq(w, r, n, 64)), "q4z64", "AWQ of 4 bits"),
+    "awq, 32": ((AWQ, awq), "q4z32", "AWQ of 4 bits"),
+    "gptq, 128": (gptq(zero=None, version="gptq_v2", group=128), "q4z128", "GPTQ of 4 bits"),
+    "gptq, 64": (gptq(zero=16, group=64), "q4z64", "GPTQ of 4 bits"),
+    "w4a16, 256": (packed(zero=False, group=256), "q4z128", "packed integers of 4 bits"),
+    "w4a16, 128": (packed(zero=False, group=128), "q4z128", "packed integers of 4 bits"),
+    "w4a16, 128, symmetric": (packed(group=128), "q4", "packed integers of 4 bits"),
+}
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(random.PRESETS, "wide", random.qwen2(256, 512, 2, 4, 2, 512, 256, tied=True))
+        return hf.make("wide", tmp_path_factory.mktemp("wide") / "wide", "--dtype", "fp32")
+
+
+@pytest.mark.parametrize("form", WIDE)
+def test_zero_points(form, wide, convert, tmp_path):
+    (config, encode), dtype, called = WIDE[form]
+    directory, wanted = quantised(wide, tmp_path / "model", config, encode)
+    for options, kind in (((), dtype), (("--dtype", "q8"), "q8")):
+        _, tensors, err = convert(directory, *options)
+        for name, values in wanted.items():
+            entry, data = tensors[name]
+            assert entry["dtype"] == kind and (dequantise(entry, data)[0] == values).all(), name
+        assert f"{len(wanted)} of {called} become {kind}, without loss" in err
 
 
 def values_of(entry, data):
@@ -274,7 +307,7 @@ def test_experts_of_four_bits_in_one_tensor(convert, tmp_path):
                 ("down", wanted[n, "down_proj"][e]),
             ):
                 entry, data = found[f"layers.{n}.experts.{e}.{part}"]
-                assert entry["dtype"] == "q8" and (dequantise(entry, data)[0] == values).all()
+                assert entry["dtype"] == "mxfp4" and (dequantise(entry, data)[0] == values).all()
     others = [name for name in plain if ".experts." not in name or name.endswith("_bias")]
     assert all(found[name][1] == plain[name][1] for name in others)
 

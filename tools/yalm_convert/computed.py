@@ -10,7 +10,7 @@ import numpy as np
 
 from .checkpoint import PIECE, TYPES, Tensor
 from .errors import ModelError
-from .packing import AS_THEY_ARE, GROUP_BYTES, pack, scale_numbers
+from .packing import AS_THEY_ARE, GROUP_BYTES, WIDER, pack, scale_numbers, widened
 from .source import shown
 
 
@@ -26,11 +26,11 @@ class Computed(Tensor):
         return self.exact or "q8"
 
     def holds(self, dtype: str) -> bool:
-        return bool(self.exact) and (dtype == self.exact or (self.exact, dtype) == ("q4", "q8"))
+        return bool(self.exact) and (dtype == self.exact or (dtype == "q8" and self.exact in WIDER))
 
     def quants(self, first: int, n: int) -> tuple:
-        """Of n rows: (n, columns) int8, and (n, groups) fp16 scales of 32 columns each. Of a type of GGUF's numbers: the
-        bytes of quants and of scales, as the model file has them."""
+        """Of n rows: (n, columns) int8, and (n, groups) fp16 scales of 32 columns each. Of a type that holds a file's own
+        numbers: the bytes of quants and of scales, as the model file has them."""
         raise NotImplementedError
 
     def floats(self, first: int, n: int) -> tuple:
@@ -50,6 +50,8 @@ class Computed(Tensor):
         scales = []
         for first, n in self._steps(self.width * 4):
             elements, scale = (self.quants if dtype in GROUP_BYTES else self.floats)(first, n)
+            if dtype == "q8" and self.exact in AS_THEY_ARE:
+                elements, scale = widened(elements, scale, self.exact)
             numbers = scale_numbers(scale, dtype) if dtype in AS_THEY_ARE else scale
             if not np.isfinite(numbers).all():
                 raise ModelError(f"{self.path}: tensor {shown(self.name)} has a scale that is NaN or infinite")

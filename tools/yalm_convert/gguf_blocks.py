@@ -14,7 +14,7 @@ from .checkpoint import TYPES, Stored, Tensor, read_whole
 from .computed import Computed
 from .errors import ModelError
 from .gguf_file import Entry
-from .gguf_packing import q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0
+from .gguf_packing import iq4_nl, iq4_xs, mxfp4, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0
 from .packing import GROUP
 from .source import shown
 
@@ -29,17 +29,9 @@ def _half(begin: int):
     return lambda blocks: np.ascontiguousarray(blocks[..., begin:end]).view("<f2")[..., 0]
 
 
-def _power(blocks: np.ndarray) -> np.ndarray:
-    """The scale is a power of two, its exponent the block's first byte. Values are multiples of half of it."""
-    exponents = blocks[..., 0].astype(np.int32) - 128
-    return np.ldexp(np.float32(1), np.maximum(exponents, -24)).astype(np.float16)
-
-
 # Types that are integers times a scale: the smallest of ours that holds them, and where the scale is.
 EXACT = {
     Kind.Q4_0: ("q4", _half(0)),
-    Kind.IQ4_NL: ("q8", _half(0)),
-    Kind.MXFP4: ("q8", _power),
     Kind.TQ1_0: ("q4", _half(-2)),
     Kind.TQ2_0: ("q4", _half(-2)),
 }
@@ -52,6 +44,9 @@ MOVED = {
     Kind.Q5_0: ("q5u", q5_0),
     Kind.Q4_1: ("q4a", q4_1),
     Kind.Q5_1: ("q5a", q5_1),
+    Kind.MXFP4: ("mxfp4", mxfp4),
+    Kind.IQ4_NL: ("iq4nl", iq4_nl),
+    Kind.IQ4_XS: ("iq4xs", iq4_xs),
 }
 
 

@@ -104,6 +104,26 @@ def q4_1(blocks: np.ndarray) -> tuple:
     return quants, blocks[..., :4].reshape(len(blocks), -1)
 
 
+def iq4_nl(blocks: np.ndarray) -> tuple:
+    return _pair_nibbles(blocks[..., 2:]), blocks[..., :2].reshape(len(blocks), -1)
+
+
+def mxfp4(blocks: np.ndarray) -> tuple:
+    return _pair_nibbles(blocks[..., 1:]), np.ascontiguousarray(blocks[..., 0])
+
+
+def iq4_xs(blocks: np.ndarray) -> tuple:
+    """Six bits for each scale, 32 more than it is: four of two groups in a byte, and two of eight in 16 bits."""
+    rows, n = blocks.shape[:2]
+    found = np.empty((rows, n, 2 + GROUPS), np.uint8)
+    found[..., :2] = blocks[..., :2]
+    upper = np.ascontiguousarray(blocks[..., 2:4]).view("<u2")
+    for g in range(GROUPS):
+        lower = blocks[..., 4 + g // 2] >> 4 * (g % 2) & 15
+        found[..., 2 + g] = (lower | (upper[..., 0] >> 2 * g & 3).astype(np.uint8) << 4) - np.uint8(32)
+    return _pair_nibbles(blocks[..., 8:]), found.reshape(rows, -1)
+
+
 def _five_bits(bits: np.ndarray, codes: np.ndarray) -> np.ndarray:
     bits = ~np.ascontiguousarray(bits).view("<u4")
     for shift, mask in ((6, 0x00CC00CC), (12, 0x0000F0F0)):  # 4 x 4 pairs of bits are transposed

@@ -1,8 +1,8 @@
 """Matrices of 8-bit and 4-bit floats with scales: FP8 (E4M3) with one scale for all, for each row or for each block,
 and MXFP4 (E2M1 in groups of 32 columns).
 
-Scales of rows are what the model file's fp8 has: those are copied. MXFP4's values are multiples of half its scale, a
-power of two, which q8 holds.
+Scales of rows are what the model file's fp8 has: those are copied. So are MXFP4's bytes, which the model file has
+likewise.
 """
 
 import numpy as np
@@ -10,10 +10,10 @@ import numpy as np
 from .checkpoint import Stored
 from .computed import Computed
 from .errors import ModelError
-from .packing import GROUP
+from .packing import E2M1, GROUP
 from .source import shown
 
-E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)  # in halves
+NOT_A_NUMBER = 255  # as a scale's exponent
 
 
 class Scaled(Computed):
@@ -46,21 +46,23 @@ class Mxfp4(Computed):
     32), exponents + 127."""
 
     form = "MXFP4"
+    exact = "mxfp4"
 
     def __init__(self, name: str, blocks: Stored, scales: np.ndarray, shape: tuple):
         self.name, self.path, self.shape = name, blocks.path, shape
-        self.blocks, self.exponents = blocks, scales.reshape(-1, shape[-1] // GROUP).astype(np.int32) - 128
-        fits = int(self.exponents.min()) >= -24 and int(self.exponents.max()) <= 15
-        self.exact = "q8" if fits else ""
+        self.blocks, self.scales = blocks, scales.reshape(-1, shape[-1] // GROUP)
+        if (self.scales == NOT_A_NUMBER).any():
+            raise ModelError(f"{self.path}: tensor {shown(name)} has a scale that is NaN")
 
-    def _halves(self, first: int, n: int) -> np.ndarray:
+    def _bytes(self, first: int, n: int) -> np.ndarray:
         row = self.shape[-1] // 2
-        data = self.blocks.part(first * row, (n, row)).values(0, n)
-        return E2M1[np.stack([data & 15, data >> 4], axis=-1).reshape(n, -1)]
+        return self.blocks.part(first * row, (n, row)).values(0, n)
 
     def values(self, first: int, n: int) -> np.ndarray:
-        scales = np.ldexp(np.float32(1), self.exponents[first : first + n])
-        return self._halves(first, n) * np.repeat(scales, GROUP, axis=1)
+        data = self._bytes(first, n)
+        halves = E2M1[np.stack([data & 15, data >> 4], axis=-1).reshape(n, -1)]
+        scales = np.ldexp(np.float32(1), self.scales[first : first + n].astype(np.int32) - 128)
+        return halves * np.repeat(scales, GROUP, axis=1)
 
     def quants(self, first: int, n: int) -> tuple:
-        return self._halves(first, n), np.ldexp(np.float32(1), self.exponents[first : first + n]).astype(np.float16)
+        return self._bytes(first, n), self.scales[first : first + n]

@@ -2,8 +2,9 @@
 compressed-tensors' own.
 
 Each weight is s (q - z): q its integer, s and z the scale and the zero point of its row and its group of columns.
-The model file's q4 or q8 holds all of it without loss under three conditions. Groups are made of 32 neighbouring
-columns each, scales are fp16 numbers (or nearly), and q - z are integers of 4 or 8 bits with sign.
+Where scales are fp16 numbers (or nearly), and groups are made of 32 neighbouring columns each, the model file holds
+all of it without loss: as q4 or q8, if q - z are integers of 4 or 8 bits with sign; else, of 4 bits, with its zero
+points, for as many columns as they are of.
 """
 
 from dataclasses import dataclass
@@ -14,22 +15,25 @@ import numpy as np
 from .checkpoint import Stored
 from .computed import Computed
 from .errors import ModelError
-from .packing import GROUP
+from .packing import GROUP, GROUPS_WITH_ZEROS
 from .source import shown
 
 RANGES = {"q4": (-8, 7), "q8": (-128, 127)}  # of what q - z may be
+EIGHT_GROUPS = 8 * GROUP  # columns, a multiple of which types with zero points have
 NEARLY = 2.0**-11  # what rounding a scale to fp16 may move it by
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # which of 8 columns each nibble of a word holds
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the integers lie: unpack(words) gives those of a few output rows, (rows, columns) uint8."""
+    """How the integers lie: unpack(words) gives those of a few output rows, (rows, columns) uint8; pairs(words), of 4
+    bits, bytes of two neighbouring columns, as the model file has them."""
 
     bits: int
     rows_in_words: int  # output rows that a word holds; 1 where it holds columns
     along: int  # the axis of the stored matrix along which output rows lie
     unpack: Callable[[np.ndarray], np.ndarray]
+    pairs: Optional[Callable[[np.ndarray], np.ndarray]] = None
 
 
 def nibbles(words: np.ndarray, bits: int) -> np.ndarray:
@@ -46,17 +50,33 @@ def awq_rows(words: np.ndarray) -> np.ndarray:
     return found[:, :, inverse].reshape(len(words), -1).T
 
 
+def awq_pairs(words: np.ndarray) -> np.ndarray:
+    found = np.empty((8 * words.shape[1], len(words) // 2), np.uint8)
+    first, second, lower = words[0::2].astype("<u4"), words[1::2].astype("<u4"), np.uint32(0x0F0F0F0F)
+    for odd, pair in enumerate((first & lower | (second & lower) << 4, first >> 4 & lower | second & ~lower)):
+        of_rows = np.ascontiguousarray(pair.T).view(np.uint8).reshape(words.shape[1], -1, 4)
+        for i in range(4):
+            found[AWQ_ORDER[2 * i + odd] :: 8] = of_rows[:, :, i]
+    return found
+
+
+def word_bytes(words: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(words).view(np.uint8)
+
+
 def along_columns(bits: int) -> Layout:
     """compressed-tensors: (rows, words of a row)."""
-    return Layout(bits, 1, 0, lambda words: nibbles(words, bits))
+    return Layout(bits, 1, 0, lambda words: nibbles(words, bits), word_bytes)
 
 
 def gptq(bits: int) -> Layout:
     """(words of a column, rows)."""
-    return Layout(bits, 1, 1, lambda words: nibbles(np.ascontiguousarray(words.T), bits))
+    return Layout(
+        bits, 1, 1, lambda words: nibbles(np.ascontiguousarray(words.T), bits), lambda words: word_bytes(words.T)
+    )
 
 
-AWQ = Layout(4, 8, 1, awq_rows)  # (columns, words of 8 rows)
+AWQ = Layout(4, 8, 1, awq_rows, awq_pairs)  # (columns, words of 8 rows)
 BYTES = Layout(8, 1, 0, lambda values: values.view(np.uint8) ^ np.uint8(128))  # signed bytes as they are, 128 added
 
 
@@ -79,20 +99,22 @@ class Integers(Computed):
         if self.groups is not None or columns % GROUP or self.moved > NEARLY:
             return ""
         least, most = -int(self.zeros.max()), (1 << self.layout.bits) - 1 - int(self.zeros.min())
-        return next((dtype for dtype, (low, high) in RANGES.items() if low <= least and most <= high), "")
+        held = next((dtype for dtype, (low, high) in RANGES.items() if low <= least and most <= high), "")
+        if held == "q8" and self.layout.bits == 4 and self.zeros.min() >= 0 and self.shape[1] % EIGHT_GROUPS == 0:
+            return f"q4z{next(n for n in GROUPS_WITH_ZEROS if columns % n == 0)}"
+        return held
 
-    def _integers(self, first: int, n: int) -> np.ndarray:
-        """(n, columns) uint8."""
+    def _rows(self, first: int, n: int, unpack: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """(n, …) of what unpack() gives."""
         per, along = self.layout.rows_in_words, self.layout.along
         begin, end = first // per, -(-(first + n) // per)
         stored = np.memmap(self.path, self.packed.dtype, "r", self.packed.offset, self.packed.shape)
         words = np.array(stored[begin:end] if along == 0 else stored[:, begin:end])
-        found = self.layout.unpack(words)
-        return found[first - begin * per :][:n, : self.shape[1]]
+        return unpack(words)[first - begin * per :][:n]
 
     def _centred(self, first: int, n: int) -> np.ndarray:
         zeros = self._spread(self.zeros[first : first + n])
-        return self._integers(first, n).astype(np.int16) - zeros.astype(np.int16)
+        return self._rows(first, n, self.layout.unpack)[:, : self.shape[1]].astype(np.int16) - zeros.astype(np.int16)
 
     def _spread(self, of_groups: np.ndarray) -> np.ndarray:
         if self.groups is not None:
@@ -105,7 +127,17 @@ class Integers(Computed):
     def quants(self, first: int, n: int) -> tuple:
         scales = self.scales[first : first + n]
         columns = self.shape[1] // scales.shape[1]
+        if self.exact not in RANGES:
+            return self._with_zeros(first, n, columns // int(self.exact[3:]))
         return self._centred(first, n).astype(np.int8), np.repeat(scales.astype(np.float16), columns // GROUP, axis=1)
+
+    def _with_zeros(self, first: int, n: int, times: int) -> tuple:
+        """Bytes as the model file has them. times: as often as a scale is repeated."""
+        scales, zeros = (np.repeat(part[first : first + n], times, axis=1) for part in (self.scales, self.zeros))
+        eights = (n, self.shape[1] // EIGHT_GROUPS, -1)
+        halves = np.ascontiguousarray(scales.astype("<f2")).view(np.uint8).reshape(eights)
+        found = np.concatenate([halves, zeros.astype(np.uint8).reshape(eights)], axis=-1)
+        return self._rows(first, n, self.layout.pairs) ^ np.uint8(0x88), found.reshape(n, -1)
 
 
 def read_array(tensor: Stored) -> np.ndarray:

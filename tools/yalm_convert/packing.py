@@ -17,6 +17,12 @@ GROUP_BYTES = {
     "q5u": 20,
     "q5a": 20,
     "q4a": 16,
+    "mxfp4": 16,
+    "iq4nl": 16,
+    "iq4xs": 16,
+    "q4z32": 16,
+    "q4z64": 16,
+    "q4z128": 16,
 }
 EIGHT_SCALES = {
     "q8": 16,
@@ -30,9 +36,33 @@ EIGHT_SCALES = {
     "q5u": 16,
     "q5a": 32,
     "q4a": 32,
+    "mxfp4": 8,
+    "iq4nl": 16,
+    "iq4xs": 10,
+    "q4z32": 24,
+    "q4z64": 12,
+    "q4z128": 6,
 }
-# Types of GGUF's numbers: nothing is rounded to them. Of the scales that stand together, so many bytes are fp16 numbers.
-AS_THEY_ARE = {"q6k": 2, "q5k": 4, "q4k": 4, "q5u": 2, "q5a": 4, "q4a": 4}
+# Types of numbers that a file has already: nothing is rounded to them. Scales that stand together are so many bytes, and
+# of these the first so many are fp16 numbers.
+AS_THEY_ARE = {
+    "q6k": (18, 2),
+    "q5k": (16, 4),
+    "q4k": (16, 4),
+    "q5u": (2, 2),
+    "q5a": (4, 4),
+    "q4a": (4, 4),
+    "mxfp4": (1, 0),
+    "iq4nl": (2, 2),
+    "iq4xs": (10, 2),
+    "q4z32": (24, 16),
+    "q4z64": (12, 8),
+    "q4z128": (6, 4),
+}
+WIDER = {"q4", "mxfp4", "iq4nl", "q4z32", "q4z64", "q4z128"}  # whose values q8 has, too
+E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)  # in halves
+IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
+GROUPS_WITH_ZEROS = (128, 64, 32)  # columns that have a scale and a zero point in q4z128 and its likes
 SIX_BITS = ("q6", "q5", "q4n")  # whose scales are an 8-bit integer for each group, and a number for each row
 EIGHTS, PAIRS, ODD = 4, 4, 2  # of a group's columns
 
@@ -48,9 +78,29 @@ def quantised_size(dtype: str, shape: tuple) -> int:
 
 
 def scale_numbers(scales: np.ndarray, dtype: str) -> np.ndarray:
-    """The fp16 numbers among the bytes of groups' scales, of a type of GGUF's numbers."""
-    every = scales.reshape(-1, EIGHT_SCALES[dtype] if dtype.endswith("k") else AS_THEY_ARE[dtype])
-    return np.ascontiguousarray(every[:, : AS_THEY_ARE[dtype]]).view("<f2")
+    """The fp16 numbers among the bytes of groups' scales, of a type of numbers that a file has already."""
+    together, halves = AS_THEY_ARE[dtype]
+    return np.ascontiguousarray(scales.reshape(-1, together)[:, :halves]).view("<f2")
+
+
+def widened(quants: np.ndarray, scales: np.ndarray, dtype: str) -> tuple:
+    """Bytes of such a type, one of WIDER -> q8's integers and scales. Those below fp16's become its least."""
+    rows, columns = len(quants), 2 * quants.shape[1]
+    codes = np.stack([quants & 15, quants >> 4], axis=-1).reshape(rows, -1, GROUP)
+    if dtype == "iq4nl":
+        return IQ4[codes].reshape(rows, -1), scales.view("<f2").reshape(rows, -1)
+    if dtype == "mxfp4":
+        exponents = scales.astype(np.int32).reshape(rows, -1) - 128
+        found = np.rint(np.ldexp(E2M1[codes].astype(np.float32), np.minimum(exponents + 24, 0)[..., None]))
+        return found.astype(np.int8).reshape(rows, -1), np.ldexp(np.float32(1), np.maximum(exponents, -24)).astype(
+            "<f2"
+        )
+    together, halves = AS_THEY_ARE[dtype]
+    parts, groups = scales.reshape(-1, together), int(dtype[3:]) // GROUP
+    zeros = np.repeat(parts[:, halves:].reshape(rows, -1), groups, axis=1)[..., None]
+    found = (codes ^ 8).astype(np.int16) - zeros
+    spread = np.repeat(scale_numbers(scales, dtype).reshape(rows, -1), groups, axis=1)
+    return found.astype(np.int8).reshape(rows, columns), spread
 
 
 def filled_up(values: np.ndarray) -> np.ndarray:

@@ -15,7 +15,8 @@
 struct product_args {
     float *y; // (n, ldy): element (t, r - first_row) gets row r's product with token t
     ptrdiff_t ldy;
-    const void *w; // (rows, cols), of the type that the function is for
+    const void *w;   // (rows, cols)
+    enum dtype type; // of w: the one that the function is for, or one that shares its kernels
     int rows, cols;
     int first_row, last_row; // of W
     const void *x;           // n tokens of cols values, packed by the function beside the product's

@@ -122,6 +122,7 @@ VEC_INLINE int largest_quant(enum dtype type)
 {
     switch (dtype_quants[type]) {
     case DTYPE_Q8:
+    case DTYPE_IQ4NL:
         return 128;
     case DTYPE_Q4:
         return 8;
@@ -156,9 +157,8 @@ VEC_INLINE __m512i twice(vec x)
 }
 
 // A row's block of columns: `groups` groups, as 16-bit integers, into tiles; returns their scale. Products are counted in 256.
-VEC_INLINE float convert_row(enum dtype type, char *to, struct quants_at at, const uint8_t *scales, int groups)
+VEC_INLINE float convert_row(enum dtype type, char *to, struct quants_at at, const struct group_scales s, int groups)
 {
-    const struct group_scales s = load_scales(type, scales, groups);
     const vec most = ivec_as_floats(ivec_larger(_mm512_castps_si512(vec_abs(s.scale[0])), vec_abs(s.scale[1])));
     const vec whole = vec_set((float)largest_quant(type)), reach = vec_fma(most, whole, vec_abs(s.lift));
     const float largest = largest_magnitude(&reach, 1),
@@ -200,8 +200,9 @@ VEC_INLINE void convert_tiles(enum dtype type, const struct tiles *a, int r0, in
             __builtin_prefetch(scales_of_row(type, m, r0 + r + AHEAD, group));
         }
         if (r < rows) {
-            a->scales[r] = convert_row(type, to, quants_of_row(type, m, r0 + r, group), scales_of_row(type, m, r0 + r, group),
-                                       (int)quant_groups(depth));
+            const uint8_t *scales = scales_of_row(type, m, r0 + r, group);
+            a->scales[r] = convert_row(type, to, quants_of_row(type, m, r0 + r, group),
+                                       load_scales(type, m->type, scales, (int)quant_groups(depth)), (int)quant_groups(depth));
             continue;
         }
         a->scales[r] = 0;
@@ -390,7 +391,7 @@ VEC_INLINE void tiles_matmul(enum dtype type, const struct product_args *m)
         tiles_matmul(DTYPE_##TYPE, args);                                                                                      \
     }
 #define PRODUCT_ENTRY(TYPE, type, form) [DTYPE_##TYPE] = form##_##type,
-QUANT_TYPES(PRODUCT, product)
+QUANT_KERNELS(PRODUCT, product)
 
 TILES_LOOP(_tile_dpbssd)
 

@@ -71,15 +71,14 @@ static double group_product(const struct quant_group *group, const int16_t *x)
 // Tokens whose products with a row are summed together.
 enum { TOKENS = 8 };
 
-static void row_product(const struct form *form, enum dtype type, const struct product_args *a, int row, int first_token,
-                        int tokens)
+static void row_product(const struct form *form, const struct product_args *a, int row, int first_token, int tokens)
 {
     const size_t groups = quant_groups(a->cols), bytes = token_bytes(form, a->cols);
     const char *x = (const char *)a->x + (size_t)first_token * bytes;
     double sum[TOKENS] = {0};
     for (size_t g = 0; g < groups; g++) {
         struct quant_group group;
-        quant_read_group(&group, type, a->w, a->rows, groups, row, g);
+        quant_read_group(&group, a->type, a->w, a->rows, groups, row, g);
         for (int t = 0; t < tokens; t++) {
             const char *token = x + (size_t)t * bytes;
             const float scale = token_scales(form, token, a->cols)[g * QUANT_GROUP / (size_t)form->block];
@@ -90,18 +89,13 @@ static void row_product(const struct form *form, enum dtype type, const struct p
         a->y[(first_token + t) * a->ldy + (row - a->first_row)] = (float)sum[t];
 }
 
-static void product(const struct form *form, enum dtype type, const struct product_args *a)
+static void product(const struct form *form, const struct product_args *a)
 {
     for (int r = a->first_row; r < a->last_row; r++)
         for (int t = 0; t < a->n; t += TOKENS)
-            row_product(form, type, a, r, t, a->n - t < TOKENS ? a->n - t : TOKENS);
+            row_product(form, a, r, t, a->n - t < TOKENS ? a->n - t : TOKENS);
 }
 
-#define PRODUCT(TYPE, type, form)                                                                                              \
-    static void form##_##type(const struct product_args *args)                                                                 \
-    {                                                                                                                          \
-        product(&form##_form, DTYPE_##TYPE, args);                                                                             \
-    }
 #define FORM(form)                                                                                                             \
     static size_t form##_size(int n, int cols)                                                                                 \
     {                                                                                                                          \
@@ -111,8 +105,11 @@ static void product(const struct form *form, enum dtype type, const struct produ
     {                                                                                                                          \
         quantise(&form##_form, to, x, ldx, n, cols, first_col, last_col);                                                      \
     }                                                                                                                          \
-    QUANT_TYPES(PRODUCT, form)
-#define PRODUCT_ENTRY(TYPE, type, form) [DTYPE_##TYPE] = form##_##type,
+    static void form##_product(const struct product_args *args)                                                                \
+    {                                                                                                                          \
+        product(&form##_form, args);                                                                                           \
+    }
+#define PRODUCT_ENTRY(TYPE, type, form) [DTYPE_##TYPE] = form##_product,
 #define QUANT_FORM(form)                                                                                                       \
     {                                                                                                                          \
         .size = form##_size, .quantise = form##_quantise, .product = {QUANT_TYPES(PRODUCT_ENTRY, form)},                       \

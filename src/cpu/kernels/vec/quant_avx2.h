@@ -188,12 +188,18 @@ VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
     piece[3] = _mm256_unpackhi_epi64(b, d);
 }
 
-// q8's quants of the 4 groups at p: piece by piece as 16-bit integers, even and odd columns apart.
-VEC_INLINE void byte_pieces(const uint8_t *p, ivec even[4], ivec odd[4])
+// The integers of a group of bytes, or of what is looked up, in their order.
+VEC_INLINE ivec group_bytes(enum dtype type, struct quants_at at)
+{
+    return dtype_table(type) ? six_bit_group(type, at, 0) : ivec_load(at.low);
+}
+
+// The bytes of 4 groups: piece by piece as 16-bit integers, even and odd columns apart.
+VEC_INLINE void byte_pieces(enum dtype type, struct quants_at at, ivec even[4], ivec odd[4])
 {
     ivec w[4], pieces[4];
     for (int i = 0; i < 4; i++)
-        w[i] = ivec_load(p + (ptrdiff_t)32 * i);
+        w[i] = group_bytes(type, groups_on(type, at, i));
     transpose_within(pieces, w);
     for (int i = 0; i < 4; i++) {
         even[i] = _mm256_srai_epi16(_mm256_slli_epi16(pieces[i], 8), 8);
@@ -273,7 +279,7 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 {
     const uint8_t *p = at.low;
     type = dtype_quants[type];
-    if (dtype_is_six_bit(type)) {
+    if (dtype_is_six_bit(type) || dtype_table(type)) {
         const __m256i q = six_bit_group(type, at, 0);
         ivec_store(to, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q)));
         ivec_store(to + 16, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(q, 1)));
@@ -354,8 +360,8 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
         ivec_store(to, six_bit_group(type, at, SIX_PLUS));
         return;
     }
-    if (type == DTYPE_Q8) {
-        ivec_store(to, _mm256_xor_si256(ivec_load(p), _mm256_set1_epi8(BYTES_PLUS)));
+    if (dtype_is_byte(type)) {
+        ivec_store(to, _mm256_xor_si256(group_bytes(type, at), _mm256_set1_epi8(BYTES_PLUS)));
         return;
     }
     const ivec w = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)); // a byte is two columns, the low four bits first

@@ -72,11 +72,11 @@ struct byte_part {
 
 VEC_INLINE int part_groups(enum dtype type)
 {
-    return type == DTYPE_Q8 ? VEC / 2 : VEC;
+    return dtype_is_byte(type) ? VEC / 2 : VEC;
 }
 VEC_INLINE ptrdiff_t part_size(enum dtype type)
 {
-    return (ptrdiff_t)(type == DTYPE_Q8 ? sizeof(struct byte_part) : sizeof(struct nibble_part));
+    return (ptrdiff_t)(dtype_is_byte(type) ? sizeof(struct byte_part) : sizeof(struct nibble_part));
 }
 
 // A token: its groups, rounded up to VEC, as byte_parts, then as nibble_parts.
@@ -97,7 +97,7 @@ VEC_INLINE ptrdiff_t few_bytes(int cols)
 VEC_INLINE int part_lane(enum dtype type, int i, int half)
 {
     const int in_vector = part_groups(type) / 4; // groups
-    return (type == DTYPE_Q8 ? i % in_vector * 2 + half : i % in_vector) * 4 + i / in_vector;
+    return (dtype_is_byte(type) ? i % in_vector * 2 + half : i % in_vector) * 4 + i / in_vector;
 }
 
 VEC_INLINE int8_t high_byte(int x)
@@ -207,11 +207,11 @@ VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, ivec even[PIECE
 {
     nibble_pieces(at.low, 0, even, odd);
     type = dtype_quants[type];
-    if (type == DTYPE_Q4N) {
+    if (dtype_table(type)) {
 #pragma GCC unroll 4
         for (int i = 0; i < PIECES; i++) {
-            even[i] = ivec_look_up(q4n_values, 32, even[i]);
-            odd[i] = ivec_look_up(q4n_values, 32, odd[i]);
+            even[i] = ivec_look_up(at.table, 32, even[i]);
+            odd[i] = ivec_look_up(at.table, 32, odd[i]);
         }
     } else if (type == DTYPE_Q5K) { // the sign's bit turned over is what adding 16 does
         const ivec mask = ivec_set8(0x10), fifths = ivec_xor(lane_words(at.high, 1, 0), ivec_set8(0xff));
@@ -307,7 +307,7 @@ VEC_INLINE void add_products(enum dtype type, int n_rows, vec sums[PART_ROWS], c
 // Scales in the order of part_lane(), the first or the second of VEC; lifts as they meet -8 Σ x.
 VEC_INLINE struct group_scales part_scales(enum dtype type, bool second, const struct group_scales *of)
 {
-    const bool halves = type == DTYPE_Q8;
+    const bool halves = dtype_is_byte(type);
     struct group_scales scales = {.scale[1] = lane_scales(halves, second, of->scale[1])};
     if (dtype_has_halves(type))
         scales.scale[0] = lane_scales(halves, second, of->scale[0]);
@@ -329,7 +329,7 @@ VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUAN
         for (int r = 0; r < together; r++) {
             const struct quants_at quants = at->quants[row + r];
 #pragma GCC unroll 4
-            for (ptrdiff_t line = 0; line < PIECES * 4 * VEC; line += 64)
+            for (ptrdiff_t line = 0; line < part_groups(type) * low_bytes(type); line += 64)
                 fetch_line((const char *)quants.low + line + at->ahead, at->to_l2);
 #pragma GCC unroll 4
             for (ptrdiff_t line = 0; line < VEC * high_bytes(type); line += 64)
@@ -339,7 +339,7 @@ VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUAN
             else if (dtype_is_six_bit(type))
                 six_pieces(type, quants, even[r], odd[r]);
             else
-                byte_pieces(quants.low, even[r], odd[r]);
+                byte_pieces(type, quants, even[r], odd[r]);
             scales[r] = part_scales(type, second, &at->scales[row + r]);
         }
 #pragma GCC unroll 16
@@ -357,13 +357,13 @@ VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUAN
 }
 
 // Rows whose quants and scales are at quants[r] and scales[r]; n_rows and n_tokens are constants where this is inlined.
-VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const y[QUANT_STREAMS], ptrdiff_t ldy,
-                         const struct quants_at quants[QUANT_STREAMS], const uint8_t *const scales[QUANT_STREAMS], int cols,
-                         const char *x, bool to_l2)
+VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const y[QUANT_STREAMS],
+                         const struct quants_at quants[QUANT_STREAMS], const uint8_t *const scales[QUANT_STREAMS],
+                         const struct product_args *a, bool to_l2)
 {
-    const int groups = (int)quant_groups(cols), whole = part_groups(type), parts = VEC / whole;
+    const int cols = a->cols, groups = (int)quant_groups(cols), whole = part_groups(type), parts = VEC / whole;
     struct few_at at = {
-        .x = type == DTYPE_Q8 ? x : x + few_parts(DTYPE_Q8, cols),
+        .x = (const char *)a->x + (dtype_is_byte(type) ? 0 : few_parts(DTYPE_Q8, cols)),
         .ldx = few_bytes(cols),
         .to_l2 = to_l2,
     };
@@ -378,9 +378,9 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
         const int there = groups - g < VEC ? groups - g : VEC;
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
-            const uint8_t *of_groups = scales[r] + quant_scale_bytes(type, (size_t)g);
+            const uint8_t *of_groups = scales[r] + quant_scale_bytes(a->type, (size_t)g);
             at.quants[r] = groups_on(type, quants[r], g);
-            at.scales[r] = load_scales(type, of_groups, there);
+            at.scales[r] = load_scales(type, a->type, of_groups, there);
             fetch_line((const char *)of_groups + 512, to_l2);
         }
         at.ahead = plane_further(g * low, ahead, groups * low, groups * high);
@@ -399,7 +399,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
     for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 16
         for (int t = 0; t < n_tokens; t++)
-            y[r][t * ldy] = vec_total(sum[r][t]);
+            y[r][t * a->ldy] = vec_total(sum[r][t]);
 }
 
 // n_rows rows, `apart` rows from one to the next, or, behind `last`, that one again.
@@ -416,7 +416,7 @@ VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const s
         scales[s] = scales_of_row(type, a, r, 0);
     }
     const bool to_l2 = a->fetching.to_l2 && (size_t)few_parts(type, a->cols) * (size_t)n_tokens > L1_KEEPS;
-    few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x, to_l2);
+    few_rows(type, n_rows, n_tokens, y, quants, scales, a, to_l2);
 }
 
 // All rows, n_streams of them at a time: stream s has rows s * per_stream … (s + 1) * per_stream - 1. The rest, fewer rows than
@@ -436,9 +436,9 @@ enum { FEW_BEHIND = PIECES * 4 * VEC };
 struct small_matrix {
     uint8_t bytes[FEW_BEHIND * QUANT_GROUP]; // for each byte of scales a group has fewer, by more than one
 };
-VEC_INLINE bool is_small(enum dtype type, const struct product_args *a)
+VEC_INLINE bool is_small(const struct product_args *a)
 {
-    return quant_scale_bytes(type, (size_t)a->rows * quant_groups(a->cols)) < FEW_BEHIND;
+    return quant_scale_bytes(a->type, (size_t)a->rows * quant_groups(a->cols)) < FEW_BEHIND;
 }
 VEC_INLINE struct product_args in_small(struct small_matrix *copy, enum dtype type, const struct product_args *a)
 {

@@ -17,9 +17,10 @@ VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scale
                          ptrdiff_t row, int first_group, int groups)
 {
     const float unit = many_quants(type, to, quants_of_row(type, a, row, first_group), groups);
-    const int skip = dtype_in_eights(type) ? first_group % QUANT_EIGHT : 0;
+    const bool eights = dtype_in_eights(a->type);
+    const int skip = eights ? first_group % QUANT_EIGHT : 0;
     const struct group_scales s =
-        load_scales(type, scales_of_row(type, a, row, first_group - skip), dtype_in_eights(type) ? QUANT_EIGHT : groups);
+        load_scales(type, a->type, scales_of_row(type, a, row, first_group - skip), eights ? QUANT_EIGHT : groups);
     many_store_scales(scales, s.scale[0], unit, skip, groups);
     if (dtype_has_halves(type))
         many_store_scales(scales + MANY_SECOND, s.scale[1], unit, skip, groups);

@@ -233,12 +233,20 @@ VEC_INLINE int32x4_t odd_bytes(int32x4_t x)
     return FROM_16(vshrq_n_s16(AS_16(x), 8));
 }
 #endif
-// q8's quants of the 4 groups at p: piece by piece; without dot products as 16-bit integers, even and odd columns apart.
-VEC_INLINE void byte_pieces(const uint8_t *p, ivec even[4], ivec odd[4])
+// A group's numbers in their order, whose four bits are looked up. A byte is two columns, the low four bits first.
+VEC_INLINE ivec looked_up(struct quants_at at)
+{
+    const uint8x16_t twice = vld1q_u8(at.low), lower = vandq_u8(twice, vdupq_n_u8(15)), upper = vshrq_n_u8(twice, 4);
+    const ivec nibbles = {vreinterpretq_s32_u8(vzip1q_u8(lower, upper)), vreinterpretq_s32_u8(vzip2q_u8(lower, upper))};
+    return ivec_look_up(at.table, 0, nibbles);
+}
+
+// The bytes of 4 groups: piece by piece; without dot products as 16-bit integers, even and odd columns apart.
+VEC_INLINE void byte_pieces(enum dtype type, struct quants_at at, ivec even[4], ivec odd[4])
 {
     ivec w[4], pieces[4];
     for (int i = 0; i < 4; i++)
-        w[i] = ivec_load(p + (ptrdiff_t)32 * i);
+        w[i] = dtype_table(type) ? looked_up(groups_on(type, at, i)) : ivec_load(at.low + (ptrdiff_t)32 * i);
     transpose_within(pieces, w);
     for (int i = 0; i < 4; i++) {
 #ifdef __ARM_FEATURE_DOTPROD
@@ -329,11 +337,11 @@ VEC_INLINE ivec group_in_order(enum dtype type, struct quants_at at)
     type = dtype_quants[type];
     if (type == DTYPE_Q8)
         return ivec_load(at.low);
+    if (dtype_table(type))
+        return looked_up(at);
     // A byte is two columns, the low four bits first.
     const uint8x16_t twice = vld1q_u8(at.low), lower = vandq_u8(twice, vdupq_n_u8(15)), upper = vshrq_n_u8(twice, 4);
     const ivec nibbles = {vreinterpretq_s32_u8(vzip1q_u8(lower, upper)), vreinterpretq_s32_u8(vzip2q_u8(lower, upper))};
-    if (type == DTYPE_Q4N)
-        return ivec_look_up(q4n_values, 0, nibbles);
     if (type == DTYPE_Q4) {
         const int8x16_t sign = vdupq_n_s8(8);
         return (ivec){FROM_8(vsubq_s8(veorq_s8(AS_8(nibbles.low), sign), sign)),

@@ -1,6 +1,6 @@
 // The scales of a row's groups, as floats, for either vector width; included by vec/quant.h.
 //
-// Those of q4k, q5k and q6k stand together for eight groups, with fp16 numbers in common (docs/format.md, "Quantised
+// Those of some types stand together for eight groups, with fp16 numbers in common (docs/format.md, "Quantised
 // matrices"). Few bytes are read for many weights, so it is enough that nothing here goes byte by byte.
 #pragma once
 #include "cpu/kernels/vec/quant_planes.h"
@@ -18,6 +18,10 @@ VEC_INLINE vec signed_eights(const uint8_t *p, ptrdiff_t apart, int n);
 VEC_INLINE vec eights_halves(const uint8_t *p, ptrdiff_t apart, int n);
 // Of q4k and q5k: the scales' and the minima's integers.
 VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdiff_t apart, int n);
+// Eight groups' scales and zero points at p, of which there are `zeros`, and with 16 groups those `apart` bytes further.
+VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n);
+// n bytes e without sign as 2^(e - 128), subnormal ones too, and whatever behind them.
+VEC_INLINE vec powers(const uint8_t *p, int n);
 // n pairs of fp16, n <= VEC, and zeros.
 VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n);
 
@@ -52,6 +56,37 @@ VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdi
     *scale = _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(63)));
     *minimum = _mm512_cvtepi32_ps(_mm512_or_si512(_mm512_srli_epi32(bytes, 6), _mm512_slli_epi32(upper, 2)));
 }
+// Up to eight bytes at p, and `apart` further.
+VEC_INLINE __m128i both_parts(const uint8_t *p, ptrdiff_t apart, int n, int bytes)
+{
+    int64_t part[2] = {0, 0};
+    memcpy(part, p, (size_t)bytes);
+    if (n > 8)
+        memcpy(part + 1, p + apart, (size_t)bytes);
+    return _mm_set_epi64x(part[1], part[0]);
+}
+VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    __m256i halves = _mm256_setzero_si256();
+    if (zeros == 8)
+        halves = _mm256_set_m128i(n > 8 ? _mm_loadu_si128((const __m128i *)(p + apart)) : _mm_setzero_si128(),
+                                  _mm_loadu_si128((const __m128i *)p));
+    else // those of the second eight begin in the upper half
+        halves = _mm256_permute4x64_epi64(_mm256_castsi128_si256(both_parts(p, apart, n, 2 * zeros)), 0x10);
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
+    const __m512i eight = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8);
+    const __m512i at = _mm512_add_epi32(eight, _mm512_srli_epi32(lane, 3 - __builtin_ctz((unsigned)zeros)));
+    const __m512i bytes = _mm512_cvtepu8_epi32(both_parts(p + (ptrdiff_t)2 * zeros, apart, n, zeros));
+    *scale = _mm512_permutexvar_ps(at, _mm512_cvtph_ps(halves));
+    *zero = _mm512_permutexvar_ps(at, _mm512_cvtepi32_ps(bytes));
+}
+VEC_INLINE vec powers(const uint8_t *p, int n)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p));
+    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    const __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, small, _mm512_set1_epi32(1 << 21), e));
+}
 VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n)
 {
     const __m512i pairs = _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p);
@@ -81,6 +116,28 @@ VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdi
     const __m256i upper = _mm256_and_si256(shifted, _mm256_set1_epi32(15));
     *scale = _mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(63)));
     *minimum = _mm256_cvtepi32_ps(_mm256_or_si256(_mm256_srli_epi32(bytes, 6), _mm256_slli_epi32(upper, 2)));
+}
+VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    uint16_t half[8] = {0};
+    int64_t byte = 0;
+    memcpy(half, p, (size_t)zeros * sizeof *half);
+    memcpy(&byte, p + (ptrdiff_t)2 * zeros, (size_t)zeros);
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+                  at = _mm256_srli_epi32(lane, 3 - __builtin_ctz((unsigned)zeros));
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(byte));
+    *scale = _mm256_permutevar8x32_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)half)), at);
+    *zero = _mm256_permutevar8x32_ps(_mm256_cvtepi32_ps(bytes), at);
+}
+VEC_INLINE vec powers(const uint8_t *p, int n)
+{
+    int64_t part = 0;
+    memcpy(&part, p, (size_t)n);
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(part));
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
 }
 VEC_INLINE vec halves_of_words(__m256i words) // the lower 16 bits of each
 {
@@ -128,6 +185,32 @@ VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdi
     *scale = words_to_floats(vmovl_u8(vand_u8(bytes, vdup_n_u8(63))));
     *minimum = words_to_floats(vmovl_u8(vorr_u8(vshr_n_u8(bytes, 6), vshl_n_u8(nibbles, 2))));
 }
+VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    uint16_t half[VEC];
+    uint8_t byte[VEC];
+    for (int i = 0; i < VEC; i++) {
+        const ptrdiff_t at = (ptrdiff_t)i * zeros / VEC;
+        memcpy(half + i, p + 2 * at, sizeof *half);
+        byte[i] = p[2 * zeros + at];
+    }
+    *scale = vec_load_as(DTYPE_FP16, half, 0);
+    *zero = words_to_floats(vmovl_u8(vld1_u8(byte)));
+}
+VEC_INLINE float32x4_t power_of(uint32x4_t e)
+{
+    const uint32x4_t normal = vshlq_n_u32(vsubq_u32(e, vdupq_n_u32(1)), 23);
+    const uint32x4_t small = vshlq_u32(vdupq_n_u32(1 << 21), vreinterpretq_s32_u32(e));
+    return vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(e, vdupq_n_u32(2)), small, normal));
+}
+VEC_INLINE vec powers(const uint8_t *p, int n)
+{
+    uint8_t part[VEC] = {0};
+    memcpy(part, p, (size_t)n);
+    const uint16x8_t e = vmovl_u8(vld1_u8(part));
+    return (vec){power_of(vmovl_u16(vget_low_u16(e))), power_of(vmovl_high_u16(e))};
+}
 VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n)
 {
     uint16_t pairs[2 * VEC] = {0}, each[2][VEC];
@@ -141,7 +224,7 @@ VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n)
 #endif
 
 // n groups' scales, n <= VEC, and zeros. Those that stand together come in whole eights.
-VEC_INLINE struct group_scales load_scales(enum dtype type, const uint8_t *scales, int n)
+VEC_INLINE struct group_scales scales_of(enum dtype type, const uint8_t *scales, int n)
 {
     const ptrdiff_t apart = (ptrdiff_t)dtype_eight_scales[type];
     const vec centre = vec_set((float)dtype_centre(type));
@@ -152,7 +235,13 @@ VEC_INLINE struct group_scales load_scales(enum dtype type, const uint8_t *scale
         found.scale[1] = vec_mul(d, signed_eights(scales + 2 + QUANT_EIGHT, apart, n));
         return found;
     }
-    if (dtype_in_eights(type)) {
+    if (dtype_zeros(type)) {
+        vec zero;
+        zero_scales(&found.scale[0], &zero, dtype_zeros(type), scales, apart, n);
+        found.lift = vec_mul(vec_sub(centre, zero), found.scale[0]);
+    } else if (type == DTYPE_IQ4XS) {
+        found.scale[0] = vec_mul(eights_halves(scales, apart, n), signed_eights(scales + 2, apart, n));
+    } else if (dtype_in_eights(type)) {
         vec minimum;
         six_bit_scales(&found.scale[0], &minimum, scales + 4, apart, n);
         found.scale[0] = vec_mul(eights_halves(scales, apart, n), found.scale[0]);
@@ -161,11 +250,45 @@ VEC_INLINE struct group_scales load_scales(enum dtype type, const uint8_t *scale
     } else if (dtype_is_affine(type)) {
         half_pairs(&found.scale[0], &found.lift, scales, n);
         found.lift = vec_fma(centre, found.scale[0], found.lift);
+    } else if (type == DTYPE_MXFP4) {
+        found.scale[0] = powers(scales, n);
     } else if (dtype_row_scale[type]) {
         found.scale[0] = vec_load_bytes((const int8_t *)scales, n);
     } else {
         found.scale[0] = n == VEC ? vec_load_as(DTYPE_FP16, scales, 0) : vec_load_part_as(DTYPE_FP16, scales, 0, n);
     }
     found.scale[1] = found.scale[0];
+    return found;
+}
+
+// Of the types that have no kernels of their own, once for all: in each of the few products it would be much text.
+static __attribute__((noinline)) void scales_of_others(struct group_scales *to, enum dtype type, const uint8_t *scales, int n)
+{
+    switch (type) {
+#define CASE(TYPE)                                                                                                             \
+    case DTYPE_##TYPE:                                                                                                         \
+        *to = scales_of(DTYPE_##TYPE, scales, n);                                                                              \
+        break;
+        CASE(Q5U)
+        CASE(Q4A)
+        CASE(Q5A)
+        CASE(MXFP4)
+        CASE(IQ4XS)
+        CASE(Q4Z32)
+        CASE(Q4Z64)
+        CASE(Q4Z128)
+#undef CASE
+    default:
+        break;
+    }
+}
+
+// The same of a type that `kernels` multiplies.
+VEC_INLINE struct group_scales load_scales(enum dtype kernels, enum dtype type, const uint8_t *scales, int n)
+{
+    if (!dtype_is_shared(kernels) || __builtin_expect(type == kernels, 1))
+        return scales_of(kernels, scales, n);
+    struct group_scales found;
+    scales_of_others(&found, type, scales, n);
     return found;
 }

@@ -7,7 +7,7 @@ VEC_INLINE void few_or_small(enum dtype type, const struct product_args *args)
 {
     struct small_matrix copy;
     struct product_args of_copy;
-    if (is_small(type, args)) {
+    if (is_small(args)) {
         of_copy = in_small(&copy, type, args);
         args = &of_copy;
     }
@@ -27,5 +27,5 @@ VEC_INLINE void few_or_small(enum dtype type, const struct product_args *args)
         .size = name##_size, .quantise = name##_quantise, .product = {QUANT_TYPES(PRODUCT_ENTRY, name)},                       \
     }
 
-QUANT_TYPES(PRODUCT, few, few_or_small)
-QUANT_TYPES(PRODUCT, many, many)
+QUANT_KERNELS(PRODUCT, few, few_or_small)
+QUANT_KERNELS(PRODUCT, many, many)

@@ -283,12 +283,12 @@ VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const s
         for (ptrdiff_t b = 0; b < VEC * high_bytes(type); b += 64)
             __builtin_prefetch(at.high + b + DIGIT_HIGH_AHEAD);
         const uint8_t *scales = scales_of_row(type, a, first_row + r, first_group);
-        const struct group_scales found = load_scales(type, scales, groups);
+        const struct group_scales found = load_scales(type, a->type, scales, groups);
         vec_store(to->scales[0][r], vec_mul(found.scale[0], unit));
         vec_store(to->scales[1][r], vec_mul(found.scale[1], unit));
         vec_store(to->scales[2][r], vec_mul(found.lift, vec_set(-1.0f / 128)));
-        __builtin_prefetch(scales + rows_further((ptrdiff_t)quant_scale_bytes(type, (size_t)first_group), 64,
-                                                 (ptrdiff_t)quant_scale_bytes(type, (size_t)all), rows));
+        __builtin_prefetch(scales + rows_further((ptrdiff_t)quant_scale_bytes(a->type, (size_t)first_group), 64,
+                                                 (ptrdiff_t)quant_scale_bytes(a->type, (size_t)all), rows));
     }
     for (int r = rows; r % DIGIT_ROWS; r++) {
         memset(to->quants[r], 0, sizeof to->quants[r]);

@@ -6,7 +6,7 @@
 
 #include "cpu/kernels/vec/quant_table.h"
 
-QUANT_TYPES(PRODUCT, digits, digits)
+QUANT_KERNELS(PRODUCT, digits, digits)
 
 const struct quant_kernels quant_kernels_avx512vnni = {
     .few = QUANT_FORM(few),
