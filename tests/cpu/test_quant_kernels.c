@@ -135,9 +135,8 @@ static void test_few(void **state)
     enum { ROWS = sizeof rows / sizeof *rows };
     for (int kind = 0; kind < KINDS; kind++)
         for (int n = 1; n <= 8; n++)
-            for (int i = (kind + n) % 2; i < N_WIDTHS; i += 2) // the next type has the other widths
-                for (int j = (n + i / 2) % 2; j < ROWS && !left_out(kind, n + i / 2);
-                     j += 2) { // and the next width the other rows
+            for (int i = (kind + n) % 2; i < N_WIDTHS; i += 2) // the next type has the other widths, the next width other rows
+                for (int j = (n + i / 2) % 2; j < ROWS && !left_out(kind, n + i / 2); j += 2) {
                     const struct problem p = make_kind(f, kind, rows[j], widths[i], n);
                     quantise(&p, i % 2 ? 1024 : 256);
                     multiply(&p, 0, p.rows);
