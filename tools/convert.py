@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Converts a model to a file that yalm runs: a directory from Hugging Face, or a GGUF file.
 
-Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-Next, Qwen3.5, Phi-3 and 4, SmolLM3, Granite, Ministral 3, OLMo 2 and 3,
-Gemma 2, 3 and 4, GLM-4, gpt-oss.
+Llama, Mistral, Mixtral, Qwen 2 to 3.5, Gemma 1 to 4, Phi-3 and 4, gpt-oss, GLM-4, Granite, Ministral, OLMo, ERNIE 4.5,
+EXAONE 4, Seed-OSS, MiniMax-M2, SmolLM3 and others: README.md lists them.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin

@@ -95,4 +95,4 @@ def test_architectures_are_those_that_the_converter_takes(monkeypatch):
     from yalm_convert.multimodal import WHOLES
 
     row = next(line for line in LINES if line.startswith("| architectures |"))
-    assert set(re.findall(r"`(\w+For\w+)`", row)) == {*ARCHITECTURES, *WHOLES}
+    assert set(re.findall(r"`(\w+For\w+)`", row)) == {name for name in [*ARCHITECTURES, *WHOLES] if "For" in name}

@@ -84,7 +84,8 @@ OTHERS = {
     "attention.temperature_scale",
     "expert_count", "expert_used_count", "expert_weights_norm", "expert_gating_func", "attention.causal", "pooling_type",
     "tensor_data_layout",
-    "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size", "n_deepstack_layers",
+    "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size",
+    "n_deepstack_layers",
     "attention.recurrent_layers", "attention.value_length_swa", "rope.dimension_count_swa",
 }  # fmt: skip
 
