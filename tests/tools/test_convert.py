@@ -259,6 +259,23 @@ def test_tensors_that_say_nothing_new_are_left_out(tiny, convert, tmp_path):
     assert convert(directory)[1] == before
 
 
+def test_a_classifier_may_be_the_embeddings_copy_in_another_type(tiny, convert, tmp_path):
+    directory = hf.copy(tiny("tiny-gqa"), tmp_path / "copy")
+    before = convert(directory)[1]
+    tensors = hf.read_tensors(directory)
+    dtype, shape, data = tensors["model.embed_tokens.weight"]
+    tensors["lm_head.weight"] = ["F32", shape, as_floats(dtype, data).tobytes()]
+    hf.write_tensors(directory / "model.safetensors", tensors)
+    assert convert(directory)[1] == before
+
+
+@pytest.mark.parametrize("preset", ["tiny-gqa", "tiny-seed-oss"])
+def test_the_type_alone_may_name_the_architecture(preset, tiny, convert, tmp_path):
+    directory = hf.copy(tiny(preset), tmp_path / preset)
+    hf.edit_json(directory / "config.json", architectures=...)
+    assert convert(directory)[:2] == convert(tiny(preset))[:2]
+
+
 def test_an_index_may_say_more_and_less_than_is_needed(tiny, convert, tmp_path):
     """Tied classifiers and what follows from config.json are listed by some indices and not by others."""
     source = tiny("tiny-gqa", "--shard-gib", "0.0005")

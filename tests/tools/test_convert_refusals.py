@@ -55,7 +55,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
 CONFIGS = [
     # base, changes, what the message says
     ("llama", {"architectures": ["FalconForCausalLM"]}, 'architectures: ["FalconForCausalLM"] is not supported'),
-    ("llama", {"architectures": ...}, "architectures: nothing is not supported: README.md lists those that are"),
+    ("llama", {"architectures": ..., "model_type": "xlnet"}, "architectures: nothing is not supported: README.md lists those that are"),
     ("llama", {"architectures": ["DeepseekV3ForCausalLM"]}, "is not supported: yalm lacks latent attention (MLA)"),
     ("llama", {"architectures": ["GraniteMoeHybridForCausalLM"]}, "is not supported: yalm lacks Mamba's recurrence"),
     ("llama", {"architectures": ["Ernie4_5_MoeForCausalLM"]}, "yalm lacks a bias beside the softmax that chooses experts"),
@@ -67,6 +67,7 @@ CONFIGS = [
     ("llama", {"quantization_config": {"quant_method": "hqq"}}, 'weights quantised by "hqq" are not supported: its layouts'),
     ("llama", {"quantization_config": []}, "quantization_config: found [], expected an object"),
     ("llama", {"final_logit_softcapping": 30.0}, '"final_logit_softcapping" is 30.0, which is not supported'),
+    ("llama", {"use_qk_norm": True}, '"use_qk_norm" is true, which is not supported'),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),
     ("llama", {"num_attention_heads": 3}, "hidden_size 128 is not a multiple of num_attention_heads 3"),
     ("llama", {"num_key_value_heads": 3}, "num_attention_heads 4 is not a multiple of num_key_value_heads 3"),

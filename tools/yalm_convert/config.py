@@ -207,6 +207,8 @@ def _usual_keys(values: dict, names: tuple, path: Path) -> dict:
 
 def _architecture(values: dict, path: Path) -> str:
     names = values.get("architectures")
+    if names is None:  # older files have the type alone
+        names = [name for name, known in ARCHITECTURES.items() if known.model_type == values.get("model_type")] or None
     if names not in [[name] for name in ARCHITECTURES]:
         found = "nothing" if names is None else shown(names)
         first = names[0] if isinstance(names, list) and len(names) == 1 else ""
@@ -242,7 +244,7 @@ def _check_unknown(keys: Keys, warnings: list, told: set) -> None:
     read |= READ_GRANITE if "logits_scaling" in keys.defaults else set()
     read |= READ_UNROTATED if "no_rope_layer_interval" in keys.defaults else set()
     for key, value in keys.values.items():
-        if key in FOREIGN - read and value and value != 1.0:
+        if key in FOREIGN - read and value and (value is True or value != 1.0):
             raise keys.error(f"{shown(key)} is {shown(value)}, which is not supported")
         if key not in read | HARMLESS | FOREIGN and value is not None:
             warnings.append(f"{keys.path}: {shown(key)} is not known, and ignored")

@@ -8,7 +8,7 @@ from typing import Optional, Union
 import numpy as np
 
 from .bf12 import bf12_size, survey, to_bf12
-from .checkpoint import NAMES, PARTS, TYPES, Tensor, pieces, rounded, unknown_type
+from .checkpoint import NAMES, PARTS, PIECE, TYPES, Tensor, pieces, rounded, unknown_type
 from .computed import Reordered, Strided, Turned, Within
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
@@ -381,12 +381,14 @@ class Planner:
 
     def check_tied(self, embedding: Tensor, head: Tensor) -> None:
         """Refuses a classifier beside tied embeddings, unless it is a copy of the embedding."""
-        same = embedding.dtype == head.dtype
-        same = same and all((a.view("u1") == b.view("u1")).all() for a, b in zip(pieces(embedding), pieces(head)))
-        if not same:
-            raise ModelError(
-                f"{head.path}: tie_word_embeddings is true, but tensor 'lm_head.weight' is not the embedding's copy"
-            )
+        rows = max(1, (PIECE >> 2) // embedding.width)
+        for first in range(0, embedding.shape[0], rows):
+            n = min(rows, embedding.shape[0] - first)
+            one, other = (tensor.values(first, n).astype(np.float32) for tensor in (embedding, head))
+            if not np.array_equal(one, other):
+                raise ModelError(
+                    f"{head.path}: tie_word_embeddings is true, but tensor 'lm_head.weight' is not the embedding's copy"
+                )
 
     def refuse_rest(self) -> None:
         beyond = f"model.layers.{self.config['n_layers']}."  # where some have a head, too
