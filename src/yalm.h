@@ -318,7 +318,7 @@ YALM_API yalm_status yalm_page_save(yalm_session *session, int64_t first, int n,
 // What recurrent layers carry from token to token is no part of pages. Bytes of it; 0: the model has none, or the device
 // gives none.
 YALM_API size_t yalm_state_bytes(const yalm_session *session);
-// Copies what stands behind the session's last token. What yalm_expect() brought is forgotten.
+// Copies what stands behind the session's last token.
 YALM_API yalm_status yalm_state_save(yalm_session *session, void *state, yalm_error *error);
 // The session goes on behind tokens[0 .. n · n_pages), as if it had evaluated them itself; pages[i] was saved of those from i
 // · n on, `state` behind the last of them (NULL where there are no recurrent layers). What the session holds of them already is

@@ -138,7 +138,6 @@ yalm_status yalm_state_save(yalm_session *s, void *state, yalm_error *error)
     const yalm_status status = yalm_finish(s, error);
     if (status != YALM_OK)
         return status;
-    ahead_forget(s); // they are brought back to the session's position
     uint8_t *at = state;
     return each_carried(s, s->position, take_out, &at, error);
 }

@@ -3,7 +3,6 @@
 // A page names the one before it by its number in the file. Its checksum begins with that of the page that stands before it
 // there, so behind damage nothing is believed.
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

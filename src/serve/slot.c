@@ -1,10 +1,11 @@
 // See slot.h.
 #include "serve/slot.h"
 
+// Between checkpoints, in tokens.
 enum {
-    CHECKPOINTS_APART = 48, // tokens, at least; with a page's that makes what is read again before a change
-    MOST_APART = 1024,      // where no message begins
-    ANSWER_APART = 32,      // of an answer
+    AT_LEAST = 48,  // with a page's tokens less one, 63: so many are read again before a message that has changed
+    AT_MOST = 1024, // where no message begins for long
+    OF_ANSWERS = 32,
 };
 
 yalm_status slot_open(struct slot *slot, const yalm_model *model, const yalm_session_options *options, yalm_error *error)
@@ -110,10 +111,10 @@ static size_t next_checkpoint(const struct slot *slot, size_t piece)
     if (!prefixes_need_states(slot->prefixes))
         return 0;
     size_t at = g->n_read / PAGE_TOKENS * PAGE_TOKENS + PAGE_TOKENS;
-    if (at < slot->checkpoints.last + CHECKPOINTS_APART)
-        at = (slot->checkpoints.last + CHECKPOINTS_APART + PAGE_TOKENS - 1) / PAGE_TOKENS * PAGE_TOKENS;
+    if (at < slot->checkpoints.last + AT_LEAST)
+        at = (slot->checkpoints.last + AT_LEAST + PAGE_TOKENS - 1) / PAGE_TOKENS * PAGE_TOKENS;
     for (; at < g->n_prompt && at <= g->n_read + piece; at += PAGE_TOKENS) {
-        bool wanted = at + PAGE_TOKENS >= g->n_prompt || at >= slot->checkpoints.last + MOST_APART;
+        bool wanted = at + PAGE_TOKENS >= g->n_prompt || at >= slot->checkpoints.last + AT_MOST;
         for (size_t i = at; i < at + PAGE_TOKENS && !wanted; i++)
             wanted = yalm_is_control(model, g->prompt[i]);
         if (wanted)
@@ -145,7 +146,7 @@ static void keep_checkpoint(struct slot *slot, size_t position)
     struct checkpoints *c = &slot->checkpoints;
     const struct generator *g = &slot->task->generator;
     const bool answer = position > g->n_prompt;
-    if (answer ? position < c->last + ANSWER_APART : position != c->next)
+    if (answer ? position < c->last + OF_ANSWERS : position != c->next)
         return;
     if (!prefixes_keep_state(slot->prefixes, &slot->kept, slot->session, &c->moving))
         return;

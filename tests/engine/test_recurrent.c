@@ -291,6 +291,22 @@ static void test_pages(void **state)
         assert_int_equal(yalm_page_load(saved, tokens, PAGE, all, N, carried, &error), YALM_OK);
         yalm_session_close(loaded);
     }
+    // Saving changes nothing, whatever lies ahead.
+    yalm_session *same = fresh((int[]){10, 0}), *other = fresh((int[]){10, 0});
+    assert_int_equal(yalm_expect(same, expected, 9), 9);
+    for (int i = 0; i < 12; i++) {
+        eval(same, 10 + i, 1);
+        eval(other, 10 + i, 1);
+        assert_same(same, other);
+        void *of_other = malloc(yalm_state_bytes(other));
+        assert_int_equal(yalm_state_save(same, carried, &error), YALM_OK);
+        assert_int_equal(yalm_state_save(other, of_other, &error), YALM_OK);
+        assert_memory_equal(carried, of_other, yalm_state_bytes(other));
+        free(of_other);
+    }
+    assert_go_on_alike(same, other);
+    yalm_session_close(same);
+    yalm_session_close(other);
     roll_back(saved, 0);
     assert_int_equal(yalm_state_save(saved, carried, &error), YALM_USAGE);
     for (int i = 0; i < N; i++)
