@@ -210,7 +210,7 @@ int yalm_guess(yalm_session *s, int32_t token, int32_t *guesses, int n)
     const int n_read = read_rows(s, s->position, token, m->logits);
     float *own = m->own + (size_t)(n_read - 1) * (size_t)s->model->config.hidden_dim;
     for (int i = 0; i < n && n_read > 0; i++) {
-        guesses[i] = likeliest(m->logits, vocab);
+        guesses[i] = likeliest(m->logits, s->model->mtp_config.vocab_size);
         const struct batch batch = {.tokens = &guesses[i],
                                     .n = 1,
                                     .position = s->position - m->base + i,
