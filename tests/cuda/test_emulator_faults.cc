@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "block_state.h"
 #include "sanitizers.h"
 
 static yalm_error failure;
@@ -565,6 +566,28 @@ static void test_capture(void **)
     cudaFree(x);
 }
 
+static __global__ void overrun_kernel(int *x)
+{
+    grid_dependency_wait();
+    x[threadIdx.x] = 1;
+    __syncthreads(); // a later thread is on a stack of its own
+    if (threadIdx.x == 40) {
+        memset(block->running->stack, 0, 4);
+    }
+}
+
+// Seen once the grid has ended; then the device is as it was.
+static void test_stacks(void **)
+{
+    int *x = device_array<int>(64);
+    expect_fault(LAUNCH(&failure, overrun_kernel, 3, 64, 0, nullptr, x), "overrun_kernel: a thread's stack has been overrun");
+    float *y = device_array<float>(32);
+    assert_int_equal(LAUNCH(&failure, produce_kernel, 1, 32, 0, nullptr, y), YALM_OK);
+    assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
+    cudaFree(x);
+    cudaFree(y);
+}
+
 static void expect_call_fault(cudaError_t code, const char *words)
 {
     assert_int_not_equal(code, cudaSuccess);
@@ -602,7 +625,7 @@ int main(void)
         cmocka_unit_test_teardown(test_dependencies, reset),     cmocka_unit_test_teardown(test_missing_synchronisation, reset),
         cmocka_unit_test_teardown(test_capture, reset),          cmocka_unit_test_teardown(test_calls, reset),
         cmocka_unit_test_teardown(test_unordered_copies, reset), cmocka_unit_test_teardown(test_bulk_copies, reset),
-        cmocka_unit_test_teardown(test_blocks_together, reset),
+        cmocka_unit_test_teardown(test_blocks_together, reset),  cmocka_unit_test_teardown(test_stacks, reset),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,6 +1,7 @@
 // One block at a time, each of its threads on a fibre of its own from where it first waits: a thread that never waits runs on the fibre
 // of the one before it. Which thread goes on is drawn from a seeded generator, so that what one order hides another shows. One block of
 // the stream's next kernel is there besides: it has run to its grid_dependency_wait() before this kernel began.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -17,6 +18,7 @@ block_state *block = blocks;
 static uint64_t random_state;
 static std::vector<fibre *> fibres;
 static fibre *idle;
+static size_t n_taken, most_taken; // of the fibres; at most at once since they were looked at
 
 // ---------------------------------------------------------------------------------------- order
 
@@ -30,40 +32,31 @@ unsigned random_below(unsigned n)
 
 static void ready_last(int index)
 {
-    block->threads[index].state = READY;
     block->ready[(block->first + block->n_ready++) % MAX_THREADS] = index;
 }
 
 static void ready_first(int index)
 {
-    block->threads[index].state = READY;
-    block->first = (block->first + MAX_THREADS - 1) % MAX_THREADS;
+    block->first = (block->first - 1) % MAX_THREADS;
     block->ready[block->first] = index;
     block->n_ready++;
 }
 
-// A random walk through 0 … n - 1 that comes to each once: index(i) = (start + i * step) mod n, step prime to n.
+// A random walk through 0 … n - 1 that comes to each once: index(i) = (start + i * step) mod n. Primes larger than any n are
+// steps that have no factor in common with it.
 struct walk {
     unsigned n, at, step;
 };
 static walk walk_begin(unsigned n)
 {
-    walk self = {n, random_below(n), 1};
-    if (n > 2) {
-        for (;;) {
-            self.step = 1 + random_below(n - 1);
-            unsigned a = n, b = self.step;
-            while (b) {
-                unsigned rest = a % b;
-                a = b;
-                b = rest;
-            }
-            if (a == 1) {
-                break;
-            }
-        }
-    }
-    return self;
+    static const unsigned short primes[64] = {
+        1031, 1033, 1039, 1049, 1051, 1061, 1063, 1069, 1087, 1091, 1093, 1097, 1103, 1109, 1117, 1123,
+        1129, 1151, 1153, 1163, 1171, 1181, 1187, 1193, 1201, 1213, 1217, 1223, 1229, 1231, 1237, 1249,
+        1259, 1277, 1279, 1283, 1289, 1291, 1297, 1301, 1303, 1307, 1319, 1321, 1327, 1361, 1367, 1373,
+        1381, 1399, 1409, 1423, 1427, 1429, 1433, 1439, 1447, 1451, 1453, 1459, 1471, 1481, 1483, 1487,
+    };
+    static_assert(MAX_THREADS < 1031, "less than the primes");
+    return {n, random_below(n), n ? primes[random_below(64)] % n : 0};
 }
 static unsigned walk_next(walk *self)
 {
@@ -90,14 +83,10 @@ void ready_shuffled(const int *list, int n, bool before_others)
 
 static void fibre_body(void);
 
-thread *current(void)
-{
-    return static_cast<thread *>(emulated_self);
-}
-
 static fibre *idle_fibre(void)
 {
     fibre *self = idle;
+    most_taken = std::max(most_taken, ++n_taken);
     if (self) {
         idle = self->next_idle;
     } else {
@@ -111,6 +100,20 @@ static void park(fibre *self)
 {
     self->next_idle = idle;
     idle = self;
+    n_taken--;
+}
+
+// After a grid. The last to be parked lie on top, so what was taken since the last look is there.
+static void look_at_stacks(void)
+{
+    size_t n = 0;
+    for (const fibre *f = idle; f && n < most_taken; f = f->next_idle, n++) {
+        if (!fibre_intact(f)) {
+            emulated_fault("%s: a thread's stack has been overrun", block->kernel->name);
+            return;
+        }
+    }
+    most_taken = n_taken;
 }
 
 static void report_stuck(void)
@@ -219,6 +222,7 @@ void wait_in(thread_state state, const char *what, const char *file, int line)
     } else {
         report_stuck();
     }
+    self->state = READY;
 }
 
 static void thread_end(void)
@@ -248,9 +252,6 @@ static void fibre_body(void)
             emulated_self = next;
             continue;
         }
-        if (!fibre_intact(self)) {
-            emulated_fault("a thread's stack has been overrun");
-        }
         park(self);
         if (next) {
             go_on_with(next);
@@ -273,6 +274,7 @@ static void begin_threads(void)
         unsigned linear = (unsigned)i;
         t->index = {linear % size.x, linear / size.x % size.y, linear / size.x / size.y};
         t->linear = linear;
+        t->state = READY;
         t->waited = false;
         t->on = nullptr;
         t->n_groups = 0;
@@ -288,10 +290,12 @@ static void begin_threads(void)
 static void abandon(void)
 {
     idle = nullptr;
+    n_taken = fibres.size();
     for (fibre *f : fibres) {
         fibre_reset(f, fibre_body);
         park(f);
     }
+    most_taken = 0;
     for (block_state &any : blocks) {
         any.kernel = nullptr;
         any.early = any.together = false;
@@ -315,6 +319,16 @@ static void run_threads(void)
         abandon();
     } else if (!block->early) {
         shared_check();
+    }
+}
+
+static void end_grid(void)
+{
+    if (!emulated_faulted()) {
+        look_at_stacks();
+        if (emulated_faulted()) {
+            abandon();
+        }
     }
 }
 
@@ -456,7 +470,8 @@ static void run_together(const emulated_kernel &kernel, unsigned n)
             return;
         }
     }
-    for (unsigned i = 0; i < n; i++) {
+    end_grid();
+    for (unsigned i = 0; i < n && !emulated_faulted(); i++) {
         block = all[i];
         enter_block(block->number);
         shared_check();
@@ -505,5 +520,6 @@ void emulated_run_grid(const emulated_kernel &kernel)
             run_block(number);
         }
     }
+    end_grid();
     block->kernel = nullptr;
 }

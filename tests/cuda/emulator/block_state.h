@@ -87,7 +87,8 @@ struct block_state {
     ordering orderings[MAX_WARPS];
     landing landings[ARENA_BYTES / 16]; // of the arena; those of blocks before are older than any ordering
     // Threads that can go on: a ring, first to last.
-    int ready[MAX_THREADS], first, n_ready;
+    int ready[MAX_THREADS];
+    unsigned first, n_ready;
     fibre outside;  // the caller of the kernel
     fibre *running; // null: outside
     std::vector<shared_array> arrays;
@@ -102,7 +103,10 @@ extern block_state *block; // that runs
 unsigned random_below(unsigned n);
 // Threads list[0..n) can go on, in a new order.
 void ready_shuffled(const int *list, int n, bool before_others);
-thread *current(void);
+inline thread *current(void)
+{
+    return static_cast<thread *>(emulated_self);
+}
 thread *next_thread(void); // of those that can go on, taken from them; null: none
 void go_on_with(thread *next);
 void go_outside(void); // to the caller of the kernel

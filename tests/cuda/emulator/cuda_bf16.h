@@ -9,6 +9,12 @@ struct __nv_bfloat16 {
     __nv_bfloat16(float value) : bits(emulated_float_to_bfloat16(value)) {}
     operator float() const { return emulated_bfloat16_to_float(bits); }
 };
+inline void emulated_to_floats(float *to, const __nv_bfloat16 *from, int n)
+{
+    for (int i = 0; i < n; i++) {
+        to[i] = from[i];
+    }
+}
 struct alignas(4) __nv_bfloat162 {
     __nv_bfloat16 x, y;
 };

@@ -13,6 +13,19 @@ struct alignas(4) __half2 {
     __half x, y;
 };
 using half = __half;
+// n: a multiple of eight.
+inline void emulated_to_floats(float *to, const __half *from, int n)
+{
+#ifdef __F16C__
+    for (int i = 0; i < n; i += 8) {
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i))));
+    }
+#else
+    for (int i = 0; i < n; i++) {
+        to[i] = from[i];
+    }
+#endif
+}
 using half2 = __half2;
 
 inline float __half2float(__half x)

@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 template <class T> T __ldg(const T *address)
 {
     return *address;
@@ -76,24 +80,32 @@ inline int __clzll(long long x)
 {
     return x ? __builtin_clzll((unsigned long long)x) : 64;
 }
+// The selector's four digits name bytes of y:x; with 8 besides, eight times that byte's sign.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
 {
-    uint64_t bytes = (uint64_t)y << 32 | x;
-    unsigned result = 0;
-    for (int i = 0; i < 4; i++) {
-        unsigned which = selector >> 4 * i & 0xf;
-        unsigned byte = (unsigned)(bytes >> 8 * (which & 7)) & 0xff;
-        result |= (which & 8 ? (byte & 0x80 ? 0xffu : 0) : byte) << 8 * i;
-    }
-    return result;
+    const unsigned pairs = (selector & 0xff) | (selector & 0xff00) << 8, digits = (pairs & 0xf000f) | (pairs & 0xf000f0) << 4;
+    const uint64_t bytes = (uint64_t)y << 32 | x;
+#ifdef __AVX2__
+    const __m128i which = _mm_cvtsi32_si128((int)(digits & 0x07070707));
+    const unsigned found = (unsigned)_mm_cvtsi128_si32(_mm_shuffle_epi8(_mm_cvtsi64_si128((long long)bytes), which));
+#else
+    auto byte = [=](int i) { return (unsigned)(bytes >> 8 * (digits >> 8 * i & 7) & 0xff) << 8 * i; };
+    const unsigned found = byte(0) | byte(1) | byte(2) | byte(3);
+#endif
+    const unsigned signs = (digits >> 3 & 0x01010101) * 0xff; // the bytes that are asked for their sign
+    return (found & ~signs) | ((found >> 7 & 0x01010101) * 0xff & signs);
 }
-// sum += the products of four signed bytes.
+// sum + the products of four signed bytes.
 inline int __dp4a(int a, int b, int sum)
 {
-    for (int i = 0; i < 4; i++) {
-        sum += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
-    }
-    return sum;
+#ifdef __AVX2__
+    const __m128i wide_a = _mm_cvtepi8_epi16(_mm_cvtsi32_si128(a)), wide_b = _mm_cvtepi8_epi16(_mm_cvtsi32_si128(b));
+    const uint64_t two = (uint64_t)_mm_cvtsi128_si64(_mm_madd_epi16(wide_a, wide_b));
+    return (int)((unsigned)sum + (unsigned)two + (unsigned)(two >> 32));
+#else
+    auto product = [=](int i) { return (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i); };
+    return sum + product(0) + product(1) + product(2) + product(3);
+#endif
 }
 
 #define EMULATED_MIN_MAX(type)                                                                                                 \

@@ -79,35 +79,34 @@ struct emulated_mma {
     float *sum;
     const unsigned *a, *b;
 };
-template <class T> float emulated_element(unsigned pair, int index)
-{
-    T element;
-    element.bits = (uint16_t)(pair >> 16 * index);
-    return element;
-}
+// Eight columns at once, where the processor can.
+using emulated_eight = float __attribute__((vector_size(32)));
 // The layout is in cuda/kernels/ptx.cuh. Products of two 16-bit numbers are exact in fp32; the order of the sums is this code's own.
 template <class T> void emulated_mma_complete(void *const operands[32])
 {
-    float a[16][16], b[16][8];
+    T halves[16][16], columns[16][8];
     for (int lane = 0; lane < 32; lane++) {
         auto operand = static_cast<const emulated_mma *>(operands[lane]);
         int g = lane / 4, t = lane % 4;
-        for (int i = 0; i < 2; i++) {
-            for (int r = 0; r < 4; r++) {
-                a[g + r % 2 * 8][2 * t + i + r / 2 * 8] = emulated_element<T>(operand->a[r], i);
-            }
-            for (int r = 0; r < 2; r++) {
-                b[2 * t + i + r * 8][g] = emulated_element<T>(operand->b[r], i);
-            }
+        for (int r = 0; r < 4; r++) {
+            memcpy(&halves[g + r % 2 * 8][2 * t + r / 2 * 8], &operand->a[r], sizeof(operand->a[r]));
+        }
+        for (int r = 0; r < 2; r++) {
+            columns[2 * t + r * 8][g].bits = (uint16_t)operand->b[r];
+            columns[2 * t + 1 + r * 8][g].bits = (uint16_t)(operand->b[r] >> 16);
         }
     }
-    float products[16][8] = {};
+    float a[16][16], b[16][8], products[16][8];
+    emulated_to_floats(&a[0][0], &halves[0][0], 16 * 16);
+    emulated_to_floats(&b[0][0], &columns[0][0], 16 * 8);
     for (int row = 0; row < 16; row++) {
+        emulated_eight sum = {};
         for (int k = 0; k < 16; k++) {
-            for (int column = 0; column < 8; column++) { // innermost, so that the compiler takes columns at once
-                products[row][column] += a[row][k] * b[k][column];
-            }
+            emulated_eight column;
+            memcpy(&column, b[k], sizeof(column));
+            sum += a[row][k] * column;
         }
+        memcpy(products[row], &sum, sizeof(sum));
     }
     for (int lane = 0; lane < 32; lane++) {
         float *sum = static_cast<const emulated_mma *>(operands[lane])->sum;

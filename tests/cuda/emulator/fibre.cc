@@ -108,7 +108,6 @@ fibre *fibre_create(void (*body)(void))
     self->stack_bytes = STACK_BYTES;
     static size_t n_made;
     self->unused_bytes = n_made++ % N_ENDS * END_BYTES;
-    memcpy(self->stack, &CANARY, sizeof(CANARY));
     fibre_reset(self, body);
     return self;
 }
@@ -116,6 +115,7 @@ fibre *fibre_create(void (*body)(void))
 void fibre_reset(fibre *self, void (*body)(void))
 {
     sanitizer_unpoison(self->stack, self->stack_bytes); // what frames left that were never returned from
+    memcpy(self->stack, &CANARY, sizeof(CANARY));
     self->top = first_frame(self->stack + self->stack_bytes - self->unused_bytes, body);
     self->fake_stack = nullptr;
 }
@@ -160,9 +160,4 @@ void fibre_switch(fibre *from, fibre *to)
 }
 #else
 void fibre_begun(void) {}
-
-void fibre_switch(fibre *from, fibre *to)
-{
-    fibre_change(&from->top, to->top);
-}
 #endif

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstddef>
 
+#include "sanitizers.h"
+
 struct fibre {
     void *top;           // where it goes on: its saved stack pointer
     char *stack;         // lowest address
@@ -17,7 +19,15 @@ fibre *fibre_create(void (*body)(void));
 void fibre_reset(fibre *self, void (*body)(void));
 void fibre_destroy(fibre *self);
 // Leaves `from`, goes on in `to`; returns when somebody changes to `from` again.
+#if EMULATED_ASAN
 void fibre_switch(fibre *from, fibre *to);
+#else
+extern "C" void fibre_change(void **from_top, void *to_top);
+inline void fibre_switch(fibre *from, fibre *to)
+{
+    fibre_change(&from->top, to->top);
+}
+#endif
 // The first call of body().
 void fibre_begun(void);
 // False where the stack has been overrun.

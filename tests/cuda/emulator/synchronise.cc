@@ -99,7 +99,14 @@ void emulated_collective(const char *name, unsigned mask, void *operand, void (*
         emulated_fault("%s:%d: %s: too many different masks in one warp", file, line, name);
     }
     if (g->mask == 0) {
-        *g = {mask, 0, name, file, line, {}};
+        g->mask = mask;
+        g->arrived = 0;
+        g->name = name;
+        g->file = file;
+        g->line = line;
+        if (mask != 0xffffffff) {
+            memset(g->operands, 0, sizeof(g->operands));
+        }
     } else if (!same_place(file, line, g->file, g->line) || (name != g->name && strcmp(name, g->name) != 0)) {
         emulated_fault("lane %u comes to %s (%s:%d), others of mask 0x%08x wait at %s (%s:%d)", lane, name, file, line, mask,
                        g->name, g->file, g->line);
@@ -110,11 +117,9 @@ void emulated_collective(const char *name, unsigned mask, void *operand, void (*
         wait_in(IN_WARP, name, file, line);
         return;
     }
-    void *operands[32];
-    memcpy(operands, g->operands, sizeof(operands));
     g->mask = 0;
     if (complete) {
-        complete(operands);
+        complete(g->operands);
     } else if (mask == 0xffffffff) { // __syncwarp(); no other operation orders memory
         block->orderings[warp].within = ++clock_now;
     }
@@ -168,7 +173,11 @@ void emulated_copy_async(const char *name, void *shared, const void *global, int
         emulated_aligned(name, global, bytes, file, line);
     }
     // Whoever reads the place from now to the wait, expecting the old or the new, gets neither.
-    memset(shared, EMULATED_POISON, bytes);
+    if (bytes == 16) {
+        memset(shared, EMULATED_POISON, 16); // without a call
+    } else {
+        memset(shared, EMULATED_POISON, bytes);
+    }
     thread *self = current();
     self->copies.push_back({shared, global, bytes, valid, self->n_groups});
 }
@@ -187,10 +196,12 @@ void emulated_copy_wait(int n_groups_left)
             self->copies[kept++] = copy;
             continue;
         }
-        if (copy.valid) {
-            memcpy(copy.shared, copy.global, copy.bytes);
-        } else {
+        if (!copy.valid) {
             memset(copy.shared, 0, copy.bytes);
+        } else if (copy.bytes == 16) {
+            memcpy(copy.shared, copy.global, 16);
+        } else {
+            memcpy(copy.shared, copy.global, copy.bytes);
         }
         block->landings[(static_cast<char *>(copy.shared) - block->arena) / 16] = {++clock_now, (int)self->linear};
     }
