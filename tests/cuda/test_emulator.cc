@@ -1,7 +1,10 @@
 // The emulator itself: kernels that are right give what CUDA defines. (What it finds wrong: test_emulator_faults.cc.)
 #include "block.h"
+#include "cuda/kernels/reduce.cuh"
 #include "cuda_testing.h"
 #include "sanitizers.h"
+
+#include <algorithm>
 
 static yalm_error failure;
 
@@ -97,6 +100,37 @@ static void test_shuffles(void **)
         assert_int_equal(host[lane][7], lane < 8 ? 7 - lane : -1);
         assert_int_equal((unsigned)host[lane][8], 0x10001u << lane % 16);
     }
+    cudaFree(out);
+}
+
+// (3, 2, 32): sums of all lanes, of some, and maxima, by shuffles and by one operation.
+static __global__ void folds_kernel(const float *x, float *out)
+{
+    grid_dependency_wait();
+    const int lane = (int)threadIdx.x;
+    out[lane] = fold_by_shuffles<16, 1>(x[lane], add_two());
+    out[32 + lane] = warp_sum(x[lane]);
+    out[64 + lane] = fold_by_shuffles<8, 4>(x[lane], add_two());
+    out[96 + lane] = warp_sum<8, 4>(x[lane]);
+    out[128 + lane] = fold_by_shuffles<16, 1>(x[lane], larger_of_two());
+    out[160 + lane] = warp_max(x[lane]);
+}
+
+static void test_folds_have_the_bits_of_shuffles(void **)
+{
+    uint64_t seed = 3;
+    float *x = device_array<float>(32), *out = device_array<float>(192), found[192];
+    for (int i = 0; i < 20; i++) {
+        const std::vector<float> host = random_floats(&seed, 32, 1e3);
+        cudaMemcpy(x, host.data(), 32 * sizeof(float), cudaMemcpyHostToDevice);
+        expect_run(LAUNCH(&failure, folds_kernel, 1, 32, 0, nullptr, x, out));
+        cudaMemcpy(found, out, sizeof(found), cudaMemcpyDeviceToHost);
+        assert_memory_equal(found, found + 32, 32 * sizeof(float));
+        assert_memory_equal(found + 64, found + 96, 32 * sizeof(float));
+        assert_memory_equal(found + 128, found + 160, 32 * sizeof(float));
+        assert_true(found[128] == *std::max_element(host.begin(), host.end()));
+    }
+    cudaFree(x);
     cudaFree(out);
 }
 
@@ -264,13 +298,10 @@ static void test_graph(void **)
 int main(void)
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(test_unwritten_memory),
-        cmocka_unit_test(test_sum),
-        cmocka_unit_test(test_shuffles),
-        cmocka_unit_test(test_conversions),
-        cmocka_unit_test(test_matrices),
-        cmocka_unit_test(test_small_copies),
-        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_unwritten_memory), cmocka_unit_test(test_sum),
+        cmocka_unit_test(test_shuffles),         cmocka_unit_test(test_folds_have_the_bits_of_shuffles),
+        cmocka_unit_test(test_conversions),      cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_small_copies),     cmocka_unit_test(test_graph),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -9,6 +9,7 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/kv_policy.cuh"
 #include "cuda/kernels/kv_rows.cuh"
+#include "cuda/kernels/reduce.cuh"
 
 // Arguments of every attention kernel.
 struct attend {
@@ -217,9 +218,7 @@ __device__ static inline void part_alphas(const struct attend &a, int kv_head, i
         for (int i = first + lane; i < last; i += 32) {
             sum += softmax_weight(scores[rows[i]], max);
         }
-        for (int step = 16; step > 0; step /= 2) {
-            sum += __shfl_xor_sync(0xffffffff, sum, step);
-        }
+        sum = warp_sum(sum);
         if (lane == 0) {
             a.part_alpha[((int64_t)unit * a.n_splits + split) * ROWS + row] = sum;
         }
@@ -337,14 +336,9 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
             sum = sum * softmax_weight(own_max, larger) + part.y * softmax_weight(part.x, larger);
             own_max = larger;
         }
-        float max = own_max;
-        for (int step = 16; step > 0; step /= 2) {
-            max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, step));
-        }
+        const float max = warp_max(own_max);
         sum *= softmax_weight(own_max, max);
-        for (int step = 16; step > 0; step /= 2) {
-            sum += __shfl_xor_sync(0xffffffff, sum, step);
-        }
+        sum = warp_sum(sum);
         for (int s = lane; s < n_splits; s += 32) {
             weights[s] = softmax_weight(weights[s], max);
         }
@@ -356,9 +350,7 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
         float alpha = 1.0f;
         if (TAIL && a.gathered.sums) {
             float selected = sum_of_alphas<ROWS>(a, unit, row, n_splits, lane, 32);
-            for (int step = 16; step > 0; step /= 2) {
-                selected += __shfl_xor_sync(0xffffffff, selected, step);
-            }
+            selected = warp_sum(selected);
             alpha = alpha_of(a, kv_head * a.group + first_row + row, selected);
         }
         float2 totals[PAIRS] = {};

@@ -137,15 +137,6 @@ struct rule {
     float *y;
 };
 
-// Over LANES neighbours.
-template <int LANES> __device__ __forceinline__ float lanes_sum(float x)
-{
-#pragma unroll
-    for (int step = LANES / 2; step > 0; step /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, step);
-    return x;
-}
-
 // A token's update of a column, of which a lane has every LANES-th row; and that column's component of Sᵀq.
 template <int LANES, int ROWS>
 __device__ __forceinline__ float update(float (&column)[ROWS], const float *q, const float *k, float v, float decay, float beta,
@@ -159,14 +150,14 @@ __device__ __forceinline__ float update(float (&column)[ROWS], const float *q, c
         keys[i] = row < key_dim ? k[row] : 0.0f;
         recalled = fmaf(keys[i], column[i], recalled);
     }
-    const float news = beta * (v - decay * lanes_sum<LANES>(recalled));
+    const float news = beta * (v - decay * warp_sum<LANES / 2>(recalled));
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         const int row = lane + LANES * i;
         column[i] = fmaf(keys[i], news, decay * column[i]);
         sum = fmaf(row < key_dim ? q[row] : 0.0f, column[i], sum);
     }
-    return lanes_sum<LANES>(sum);
+    return warp_sum<LANES / 2>(sum);
 }
 
 // Block (i, head): the i-th columns of a value head's state, each in the registers of LANES threads while the tokens go by.

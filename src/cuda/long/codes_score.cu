@@ -231,16 +231,12 @@ __device__ static inline void store_tile(const struct scoring &a, const struct v
                 *reinterpret_cast<float2 *>(scores + (size_t)query * a.ld + slot) = x[r];
             most = fmaxf(most, fmaxf(x[r].x, x[r].y));
         }
-#pragma unroll
-        for (int step = 8; step > 0; step /= 2)
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
+        most = warp_max<8>(most);
         const float from = most == -INFINITY ? 0.0f : most;
 #pragma unroll
         for (int r = 0; r < 8; r++)
             total += __expf(x[r].x - from) + __expf(x[r].y - from);
-#pragma unroll
-        for (int step = 8; step > 0; step /= 2)
-            total += __shfl_xor_sync(0xffffffffu, total, step);
+        total = warp_sum<8>(total);
         if (lane % 16 == 0)
             stats[query] = make_float2(most, total);
     }

@@ -307,22 +307,12 @@ template <int LANES>
 __device__ __forceinline__ void step_leave(struct step_softmax &s, const struct step_attention &a, int head_dim)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, part = lane % LANES * 8;
-    float max = s.max;
-#pragma unroll
-    for (int step = 16; step >= LANES; step /= 2)
-        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
+    const float max = warp_max<16, LANES>(s.max);
     const float shrink = s.max == max ? 1.0f : __expf(s.max - max);
-    s.sum *= shrink;
+    s.sum = warp_sum<16, LANES>(s.sum * shrink);
 #pragma unroll
-    for (int step = 16; step >= LANES; step /= 2)
-        s.sum += __shfl_xor_sync(0xffffffffu, s.sum, step);
-#pragma unroll
-    for (int c = 0; c < 8; c++) {
-        s.acc[c] *= shrink;
-#pragma unroll
-        for (int step = 16; step >= LANES; step /= 2)
-            s.acc[c] += __shfl_xor_sync(0xffffffffu, s.acc[c], step);
-    }
+    for (int c = 0; c < 8; c++)
+        s.acc[c] = warp_sum<16, LANES>(s.acc[c] * shrink);
     if (lane < LANES && part < head_dim) {
         float *to = a.acc + warp * head_dim + part;
         *reinterpret_cast<float4 *>(to) = {s.acc[0], s.acc[1], s.acc[2], s.acc[3]};

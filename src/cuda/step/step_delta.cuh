@@ -65,7 +65,7 @@ __device__ __forceinline__ float step_squares(const float *x, int n)
     float sum = 0;
     for (int i = (int)threadIdx.x % 32; i < n; i += 32)
         sum = fmaf(x[i], x[i], sum);
-    return step_warp_sum(sum);
+    return warp_sum(sum);
 }
 
 // A column's update, and that column's component of Sᵀq.
@@ -78,14 +78,14 @@ __device__ __forceinline__ float step_update(float (&column)[ROWS], const struct
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
         recalled = fmaf(lane + 32 * i < key_dim ? m.k[lane + 32 * i] : 0.0f, column[i], recalled);
-    const float news = beta * (v - decay * step_warp_sum(recalled));
+    const float news = beta * (v - decay * warp_sum(recalled));
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         const bool there = lane + 32 * i < key_dim;
         column[i] = fmaf(there ? m.k[lane + 32 * i] : 0.0f, news, decay * column[i]);
         sum = fmaf(there ? m.q[lane + 32 * i] : 0.0f, column[i], sum);
     }
-    return step_warp_sum(sum);
+    return warp_sum(sum);
 }
 
 // All columns of a head, AT_ONCE on their way together for a warp.

@@ -26,14 +26,6 @@ __device__ __forceinline__ float step_expert_weight(const struct step_router &r,
     return r.choice_bias ? 1.0f / (1.0f + expf(-logit)) : expf(logit - max);
 }
 
-__device__ __forceinline__ float step_warp_sum(float x)
-{
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, step);
-    return x;
-}
-
 // The experts with the n_active best ratings: lane i's is the i-th of them. Each lane looks after every 32nd expert.
 __device__ __forceinline__ int step_choose_best(const float *ratings, int n_experts, int n_active)
 {
@@ -73,16 +65,14 @@ __device__ __forceinline__ void step_choose(struct step_choice *to, float *ratin
         ratings[e] = r.choice_bias ? step_expert_weight(r, logit, 0) + __ldg(r.choice_bias + e) : logit;
         max = fmaxf(max, logit);
     }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2)
-        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
+    max = warp_max(max);
     __syncwarp();
     const int mine = step_choose_best(ratings, r.n_experts, r.n_active);
     float weight = lane < r.n_active ? step_expert_weight(r, step_logit(r, mine, launch), max) : 0.0f;
     if (r.raw && !r.choice_bias)
         for (int e = lane; e < r.n_experts; e += 32)
             all += step_expert_weight(r, ratings[e], max);
-    const float sum = step_warp_sum(r.raw ? all : weight);
+    const float sum = warp_sum(r.raw ? all : weight);
     weight *= r.scale / (r.raw && r.choice_bias ? 1.0f : sum);
     int place = 0; // how many come before
     for (int i = 0; i < r.n_active; i++)

@@ -305,9 +305,7 @@ __device__ __forceinline__ void step_begin_x(step_x<T> (&x)[CHUNKS], float *squa
     const int warp = (int)threadIdx.x / 32, group = warp / p.shape.columns;
     float own = 0;
     step_load_x(x, p, m, at.column * CHUNKS, group < p.shape.groups, own);
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2)
-        own += __shfl_xor_sync(0xffffffffu, own, step);
+    own = warp_sum(own);
     if (threadIdx.x % 32 == 0)
         squares[warp] = GROUPED<T> || group == 0 ? own : 0.0f; // other groups have the same columns again
 }

@@ -24,9 +24,7 @@ __device__ __forceinline__ void step_norm(const struct step_phase &p, const stru
         for (int i = 0; i < AT_ONCE; i++)
             own = fmaf(x[i].x, x[i].x, fmaf(x[i].y, x[i].y, fmaf(x[i].z, x[i].z, fmaf(x[i].w, x[i].w, own))));
     }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2)
-        own += __shfl_xor_sync(0xffffffffu, own, step);
+    own = warp_sum(own);
     if (threadIdx.x % 32 == 0)
         squares[warp] = own;
     barrier_sync(STEP_BARRIER, STEP_THREADS);

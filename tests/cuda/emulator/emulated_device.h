@@ -123,6 +123,29 @@ template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned delta, in
     return emulated_shuffle_run<emulated_from_down>("__shfl_down_sync", mask, value, (int)delta, width, file, line);
 }
 
+// What shuffles over FIRST, FIRST / 2 … LAST lanes give (fold_by_shuffles of cuda/kernels/reduce.cuh), in the same order.
+template <int FIRST, int LAST, class F> void emulated_fold_complete(void *const operands[32])
+{
+    float now[32], next[32];
+    for (int lane = 0; lane < 32; lane++) {
+        now[lane] = *static_cast<float *>(operands[lane]);
+    }
+    for (int step = FIRST; step >= LAST; step /= 2) {
+        for (int lane = 0; lane < 32; lane++) {
+            next[lane] = F()(now[lane], now[lane ^ step]);
+        }
+        memcpy(now, next, sizeof(now));
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        *static_cast<float *>(operands[lane]) = now[lane];
+    }
+}
+template <int FIRST, int LAST, class F> float emulated_fold(float x, F, EMULATED_WHERE)
+{
+    emulated_collective("warp fold", 0xffffffff, &x, emulated_fold_complete<FIRST, LAST, F>, file, line);
+    return x;
+}
+
 inline void emulated_ballot_complete(void *const operands[32])
 {
     unsigned set = 0;
