@@ -105,6 +105,8 @@ SLOW = "nomad or sparq or throughput or importance or calibrate or activations o
 SLOW += " or document or memory or choices or turns or sends_nothing or system_prompt or what_the_end or long_prompt"
 SLOW += " or how_much or test_cache or test_talk or how_it_ends or context_holds or more_conversations or must_come"
 SLOW += " or gemmas_calls or scoring_reads"
+# And calls of tools, where the grammar says what is drawn.
+SLOW += " or held_by_every_route or model_begins or marks_come or (answers_are_the_same and suffix)"
 FORCED_BRIEFLY = {"scalar": f"not ({SLOW})"}
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
 ROOMS = {
