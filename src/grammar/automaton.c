@@ -41,8 +41,6 @@ struct automaton {
     uint32_t *seen; // (nodes_room) the number of the last making that met the node
     uint32_t making;
 
-    bool *reached; // (n_rules) while the grammar is looked at: rules that a state began with
-
     int start, generation;
     int work_left; // until the next automaton_tidy()
     bool failed;
@@ -196,8 +194,6 @@ static void close_state(struct automaton *a)
             // A call at a rule's end leaves nothing to come back to: repetition does not deepen the stack.
             const int back = element[1].kind == ELEMENT_END ? below : make_node(a, place + 1, below);
             const struct rule *rule = &g->rules[element->index];
-            if (a->reached)
-                a->reached[element->index] = true;
             for (int i = 0; i < rule->n && !a->failed; i++)
                 meet(a, make_node(a, rule->alternatives[i], back));
         }
@@ -301,33 +297,19 @@ struct automaton *automaton_open(const struct grammar *grammar, yalm_error *erro
         a->grammar = grammar;
         a->found = malloc(AUTOMATON_MAX_STACKS * sizeof *a->found);
         a->work = malloc(AUTOMATON_MAX_STACKS * sizeof *a->work);
-        a->reached = calloc((size_t)grammar->n_rules + 1, sizeof *a->reached);
     }
-    if (a == NULL || a->found == NULL || a->work == NULL || a->reached == NULL) {
+    if (a == NULL || a->found == NULL || a->work == NULL) {
         *error = (yalm_error){YALM_NO_MEMORY, "out of memory for a grammar"};
         automaton_close(a);
         return NULL;
     }
     a->work_left = AUTOMATON_MAX_WORK;
-    // A rule that calls itself before it takes a byte deepens its stack without end.
-    // A rule that another one begins with is looked at there.
-    for (int i = 0; i < grammar->n_rules && !a->failed; i++) {
-        if (a->reached[i])
-            continue;
-        make_start(a, i);
-        if (a->n_states > 1024)
-            forget(a);
-    }
-    forget(a);
-    free(a->reached);
-    a->reached = NULL;
-    a->start = a->failed ? STATE_DEAD : make_start(a, grammar->root);
+    a->start = make_start(a, grammar->root);
     if (!a->failed && a->start != STATE_DEAD)
         return a;
     *error = (yalm_error){.status = YALM_USAGE};
     snprintf(error->text, sizeof error->text, "grammar: %s",
-             a->failed ? "a rule calls itself before it takes a character, or there are too many ways to read a text"
-                       : "no text fits it");
+             a->failed ? "there are too many ways to begin a text" : "no text fits it");
     automaton_close(a);
     return NULL;
 }
@@ -343,7 +325,6 @@ void automaton_close(struct automaton *a)
     free(a->stacks);
     free(a->found);
     free(a->work);
-    free(a->reached);
     free(a);
 }
 

@@ -4,11 +4,11 @@
 #pragma once
 #include "grammar/grammar.h"
 
-enum { STATE_DEAD = -1, AUTOMATON_MAX_STATES = 1 << 14, AUTOMATON_MAX_STACKS = 1 << 12, AUTOMATON_MAX_WORK = 1 << 25 };
+enum { STATE_DEAD = -1, AUTOMATON_MAX_STATES = 1 << 14, AUTOMATON_MAX_STACKS = 1 << 15, AUTOMATON_MAX_WORK = 1 << 25 };
 
 struct automaton;
 
-// NULL on failure: YALM_USAGE where a rule calls itself before it has taken a byte, or the grammar is ambiguous beyond bounds.
+// NULL on failure: YALM_USAGE where no text fits the grammar, or there are too many ways to begin one.
 struct automaton *automaton_open(const struct grammar *grammar, yalm_error *error); // the grammar must outlive it
 void automaton_close(struct automaton *automaton);                                  // NULL is welcome
 

@@ -21,6 +21,9 @@ int build_rule(struct builder *builder); // a new one, without alternatives
 void build_alternative(struct builder *builder, int rule, struct sequence *sequence);
 int build_set(struct builder *builder, const struct byte_set *set);
 
+// Drops what no text fits. A rule that calls itself before it takes a byte, which would deepen its stack without end; or -1.
+int build_end(struct builder *builder);
+
 // A range of characters, both ends included.
 struct character_range {
     uint32_t first, last;

@@ -239,24 +239,43 @@ struct dfa *dfa_minus(struct pool *pool, const struct dfa *a, const struct dfa *
     return product(pool, a, b, true);
 }
 
+static int compare_words(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+// A tree. In alphabetical order a word shares with those before it what leads to each state's latest edge.
 struct dfa *dfa_words(struct pool *pool, const char *const *words, int n)
 {
-    struct nfa nfa = {.pool = pool};
-    const int start = nfa_state(&nfa), accept = nfa_state(&nfa);
+    struct dfa *dfa = pool_take(pool, sizeof *dfa);
+    const char **sorted = pool_take(pool, ((size_t)n + 1) * sizeof *sorted);
+    size_t n_states = 1;
     for (int i = 0; i < n; i++) {
-        int from = start;
-        for (const char *at = words[i]; *at;) {
-            const int size = utf8_character(at, strlen(at)), to = nfa_state(&nfa);
+        sorted[i] = words[i];
+        n_states += strlen(words[i]);
+    }
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_words);
+    dfa->states = pool_take(pool, n_states * sizeof *dfa->states);
+    int *rooms = pool_take(pool, n_states * sizeof *rooms);
+    dfa->n = 1;
+    for (int i = 0; i < n; i++) {
+        struct dfa_state *state = dfa->states;
+        for (const char *at = sorted[i]; *at;) {
+            const int size = utf8_character(at, strlen(at));
             if (size == 0)
                 pool_refuse(pool, "a string that is not UTF-8");
             const uint32_t c = (uint32_t)utf8_point(at, size);
-            nfa_edge(&nfa, from, to, NFA_CHARACTER, c, c);
-            from = to;
+            if (state->n == 0 || state->edges[state->n - 1].first != c)
+                add_edge(pool, state, &rooms[state - dfa->states], (struct dfa_edge){c, c, dfa->n++});
+            state = &dfa->states[state->edges[state->n - 1].to];
             at += size;
         }
-        nfa_edge(&nfa, from, accept, NFA_FREE, 0, 0);
+        state->accepts = true;
     }
-    return nfa_determine(&nfa, start, accept, true);
+    if (dfa->n > DFA_MAX_STATES)
+        pool_refuse(pool, "its strings need too large an automaton");
+    pool_work(pool, dfa->n);
+    return dfa;
 }
 
 struct dfa *dfa_lengths(struct pool *pool, int least, int most)

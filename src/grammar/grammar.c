@@ -16,14 +16,13 @@ struct parser {
     const char *text, *at, *end;
     struct builder builder;
     struct name {
-        char text[MAX_NAME];
-        int rule;
-        bool defined;
         const char *at; // where it came first
-        int next;       // name with the same hash; -1: none
-    } * names;          // (n_names)
+        int length, rule;
+        unsigned hash;
+        bool defined;
+    } * names; // (n_names)
     int n_names, names_room;
-    int by_hash[4096]; // the newest name's index + 1
+    int *slots; // (2 names_room) open addressing, of names' indices + 1
     int depth;
     yalm_error *error;
     bool failed;
@@ -78,37 +77,54 @@ static void skip(struct parser *parser, bool lines)
     }
 }
 
+static bool grow_names(struct parser *parser)
+{
+    const int room = parser->names_room ? parser->names_room * 2 : 32;
+    struct name *names = realloc(parser->names, (size_t)room * sizeof *names);
+    int *slots = calloc(2 * (size_t)room, sizeof *slots);
+    parser->names = names ? names : parser->names;
+    if (names == NULL || slots == NULL) {
+        free(slots);
+        return false;
+    }
+    free(parser->slots);
+    parser->slots = slots;
+    parser->names_room = room;
+    for (int i = 0; i < parser->n_names; i++) {
+        unsigned at = names[i].hash % (2 * (unsigned)room);
+        while (slots[at])
+            at = (at + 1) % (2 * (unsigned)room);
+        slots[at] = i + 1;
+    }
+    return true;
+}
+
 static int find_name(struct parser *parser)
 {
     const char *begin = parser->at;
-    while (parser->at < parser->end && is_name(*parser->at))
-        parser->at++;
-    const size_t length = (size_t)(parser->at - begin);
-    if (length == 0 || length >= MAX_NAME) {
+    unsigned hash = 5381;
+    for (; parser->at < parser->end && is_name(*parser->at); parser->at++)
+        hash = (hash ^ (unsigned char)*parser->at) * 0x9e3779b1u;
+    hash ^= hash >> 15;
+    const int length = parser->at - begin < MAX_NAME ? (int)(parser->at - begin) : 0;
+    if (length == 0) {
         fail(parser, "expected a rule's name of 1 to %d letters, digits, - and _", MAX_NAME - 1);
         return -1;
     }
-    unsigned hash = 5381;
-    for (size_t i = 0; i < length; i++)
-        hash = hash * 33 + (unsigned char)begin[i];
-    int *slot = &parser->by_hash[hash * 2654435761u >> 20];
-    for (int i = *slot - 1; i >= 0; i = parser->names[i].next)
-        if (strncmp(parser->names[i].text, begin, length) == 0 && parser->names[i].text[length] == 0)
-            return i;
-    if (parser->n_names == parser->names_room) {
-        const int room = parser->names_room ? parser->names_room * 2 : 32;
-        struct name *grown = realloc(parser->names, (size_t)room * sizeof *grown);
-        if (grown == NULL) {
-            parser->builder.failed = true;
-            return -1;
-        }
-        parser->names = grown;
-        parser->names_room = room;
+    if (parser->n_names == parser->names_room && !grow_names(parser)) {
+        parser->builder.failed = true;
+        return -1;
     }
-    struct name *name = &parser->names[parser->n_names];
-    *name = (struct name){.rule = build_rule(&parser->builder), .at = begin, .next = *slot - 1};
-    memcpy(name->text, begin, length);
-    return (*slot = ++parser->n_names) - 1;
+    const unsigned size = 2 * (unsigned)parser->names_room;
+    unsigned at = hash % size;
+    for (; parser->slots[at]; at = (at + 1) % size) {
+        const struct name *name = &parser->names[parser->slots[at] - 1];
+        if (name->hash == hash && name->length == length && memcmp(name->at, begin, (size_t)length) == 0)
+            return parser->slots[at] - 1;
+    }
+    parser->names[parser->n_names] =
+        (struct name){.at = begin, .length = length, .rule = build_rule(&parser->builder), .hash = hash};
+    return (parser->slots[at] = ++parser->n_names) - 1;
 }
 
 // ---------------------------------------------------------------- characters
@@ -339,9 +355,9 @@ static void read_rules(struct parser *parser)
         if (name < 0)
             return;
         if (parser->names[name].defined)
-            fail(parser, "rule '%s' is there already", parser->names[name].text);
+            fail(parser, "rule '%.*s' is there already", parser->names[name].length, parser->names[name].at);
         if (parser->end - parser->at < 3 || memcmp(parser->at, "::=", 3) != 0)
-            fail(parser, "expected ::= after the name '%s'", parser->names[name].text);
+            fail(parser, "expected ::= after the name '%.*s'", parser->names[name].length, parser->names[name].at);
         if (parser->failed)
             return;
         parser->at += 3;
@@ -357,15 +373,27 @@ static void check_names(struct parser *parser)
 {
     int root = -1;
     for (int i = 0; i < parser->n_names && !parser->failed; i++) {
-        if (!parser->names[i].defined)
-            fail(parser, "rule '%s', named in line %d, is nowhere", parser->names[i].text,
-                 line_of(parser, parser->names[i].at));
-        if (strcmp(parser->names[i].text, "root") == 0)
-            root = parser->names[i].rule;
+        const struct name *name = &parser->names[i];
+        if (!name->defined)
+            fail(parser, "rule '%.*s', named in line %d, is nowhere", name->length, name->at, line_of(parser, name->at));
+        if (name->length == 4 && memcmp(name->at, "root", 4) == 0)
+            root = name->rule;
     }
     if (root < 0)
         fail(parser, "there is no rule 'root'");
     parser->builder.grammar->root = root;
+}
+
+static void check_loops(struct parser *parser)
+{
+    const int loop = build_end(&parser->builder); // groups belong to a rule with a name, which is met before them
+    for (int i = 0; i < parser->n_names && loop >= 0; i++)
+        if (parser->names[i].rule == loop) {
+            parser->at = parser->names[i].at;
+            fail(parser, "rule '%.*s' calls itself before it takes a character", parser->names[i].length, parser->names[i].at);
+        }
+    if (loop >= 0)
+        fail(parser, "a rule calls itself before it takes a character");
 }
 
 struct grammar *grammar_parse(const char *text, size_t length, yalm_error *error)
@@ -378,13 +406,16 @@ struct grammar *grammar_parse(const char *text, size_t length, yalm_error *error
         fail(&parser, "longer than %d bytes", GRAMMAR_MAX_TEXT);
     else
         read_rules(&parser);
+    if (!parser.failed && !parser.builder.failed)
+        check_names(&parser);
+    if (!parser.failed && !parser.builder.failed)
+        check_loops(&parser);
     if (parser.builder.failed) { // whatever else seemed wrong then
         parser.failed = false;
         fail(&parser, "more than %d parts, with repetitions written out, or out of memory", GRAMMAR_MAX_ELEMENTS);
     }
-    if (!parser.failed)
-        check_names(&parser);
     free(parser.names);
+    free(parser.slots);
     if (!parser.failed)
         return parser.builder.grammar;
     grammar_free(parser.builder.grammar);

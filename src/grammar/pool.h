@@ -7,7 +7,7 @@
 
 #include "yalm.h"
 
-enum { POOL_MAX_BYTES = 256 << 20, POOL_MAX_WORK = 6 << 20 };
+enum { POOL_MAX_BYTES = 160 << 20, POOL_MAX_WORK = 4 << 20 };
 
 struct pool {
     struct pool_block *blocks; // the newest first

@@ -52,33 +52,23 @@ static void write_array(struct schema_writer *w, const struct part *part, int ru
 {
     FILE *out = w->out;
     char name[24];
+    const int n = part->most >= 0 && part->most < part->n_first ? part->most : part->n_first;
     fprintf(out, "r%d ::= \"[\" ws r%d-x0 ws \"]\"\n", rule, rule);
-    int n = part->n_first;
-    if (part->most >= 0 && part->most < n)
-        n = part->most;
     for (int i = 0; i < n; i++) {
-        const bool may = !want_is_impossible(&w->s, part->first[i]);
-        fprintf(out, "r%d-x%d ::= ", rule, i);
-        if (may) {
-            write_want(w, part->first[i], name);
-            fprintf(out, "%s%s r%d-x%d", i ? "\",\" ws " : "", name, rule, i + 1);
-        }
-        fputs(i >= part->least ? may ? " | \"\"\n" : "\"\"\n" : may ? "\n" : "never\n", out);
+        write_want(w, part->first[i], name);
+        fprintf(out, "r%d-x%d ::= %s%s r%d-x%d%s\n", rule, i, i ? "\",\" ws " : "", name, rule, i + 1,
+                i >= part->least ? " | \"\"" : "");
     }
     const int least = part->least > n ? part->least - n : 0, most = part->most < 0 ? -1 : part->most - n;
-    fprintf(out, "r%d-x%d ::= ", rule, n);
-    if (most == 0 || want_is_impossible(&w->s, part->rest)) {
-        fputs(least ? "never\n" : "\"\"\n", out);
-        return;
+    fprintf(out, "r%d-x%d ::= %s", rule, n, least ? "" : "\"\"");
+    if (most != 0) {
+        write_want(w, part->rest, name);
+        fprintf(out, "%s%s%s (\",\" ws %s){%d,", least ? "" : " | ", n ? "\",\" ws " : "", name, name, least ? least - 1 : 0);
+        if (most > 0)
+            fprintf(out, "%d", most - 1);
+        fputc('}', out);
     }
-    write_want(w, part->rest, name);
-    const char *comma = n ? "\",\" ws " : "";
-    fprintf(out, least || n == 0 ? "%s%s " : "(%s%s ", comma, name);
-    fprintf(out, "(\",\" ws %s){%d,", name, least ? least - 1 : 0);
-    if (most > 0)
-        fprintf(out, "%d", most - 1);
-    fputs(least ? "}" : n ? "})?" : "}", out);
-    fputs(least || n ? "\n" : " | \"\"\n", out);
+    fputc('\n', out);
 }
 
 // ---------------------------------------------------------------- objects
@@ -86,11 +76,8 @@ static void write_array(struct schema_writer *w, const struct part *part, int ru
 struct object {
     struct schema_writer *w;
     const struct part *part;
-    int rule, most_counted; // properties are counted up to this
+    int rule, most_counted; // pairs are counted up to this; 0: not at all
     bool free;              // keys may come that have no name
-    struct left {
-        int possible, required;
-    } * left; // (n_named + 1) properties from the i-th on that may come, and that must
 };
 
 static void write_key(struct schema_writer *w, const char *key)
@@ -136,77 +123,59 @@ static void write_free(struct object *o)
         fprintf(w->out, "r%d-f ::= %s\n", o->rule, body);
 }
 
-// Whether the object can end from the i-th name on, behind `count` pairs, with as many pairs as it must have.
-static bool can_end(const struct object *o, int i, int count)
-{
-    const struct part *part = o->part;
-    return (o->free || count + o->left[i].possible >= part->least) &&
-           (part->most < 0 || count + o->left[i].required <= part->most);
-}
-
-// What may come from the i-th name on, behind `count` pairs.
-static void write_state(struct object *o, int i, int count)
+// Behind `count` pairs, of which the last one's name stands before the i-th: rN-mI-C goes on with a comma, or not. rN-kI-C is
+// another pair, by the i-th name or a later one. What leads to no end is dropped when the grammar is parsed.
+static void write_state(struct object *o, int i, int count, bool may_end)
 {
     const struct part *part = o->part;
     FILE *out = o->w->out;
-    const int next = count < o->most_counted ? count + 1 : count;
+    const int rule = o->rule, next = count < o->most_counted ? count + 1 : count;
     const bool full = part->most >= 0 && count >= part->most;
-    const char *comma = count ? "\",\" ws " : "", *bar = "";
-    fprintf(out, "r%d-a%d-%d ::= ", o->rule, i, count);
-    if (i < part->n_named) {
-        const struct property *p = &part->named[i];
-        const bool take = !full && !want_is_impossible(&o->w->s, p->want) && can_end(o, i + 1, next);
-        const bool skip = !p->required && can_end(o, i + 1, count);
-        if (take)
-            fprintf(out, "%sr%d-p%d r%d-a%d-%d", comma, o->rule, i, o->rule, i + 1, next);
-        if (skip)
-            fprintf(out, "%sr%d-a%d-%d", take ? " | " : "", o->rule, i + 1, count);
-        if (!take && !skip)
-            fputs("never", out);
-    } else {
-        if (count >= part->least)
-            fputs("\"\"", out), bar = " | ";
-        if (o->free && !full)
-            fprintf(out, "%s%sr%d-f r%d-a%d-%d", bar, comma, o->rule, o->rule, i, next);
-        else if (!*bar)
-            fputs("never", out);
-    }
+    fprintf(out, "r%d-m%d-%d ::= \",\" ws r%d-k%d-%d%s\n", rule, i, count, rule, i, count, may_end ? " | \"\"" : "");
+    fprintf(out, "r%d-k%d-%d ::= ", rule, i, count);
+    if (full || (i == part->n_named && !o->free))
+        fputs("never", out);
+    else if (i == part->n_named)
+        fprintf(out, "r%d-f r%d-m%d-%d", rule, rule, i, next);
+    else
+        fprintf(out, "r%d-p%d r%d-m%d-%d", rule, i, rule, i + 1, next);
+    if (i < part->n_named && !part->named[i].required)
+        fprintf(out, " | r%d-k%d-%d", rule, i + 1, count);
     fputc('\n', out);
 }
 
 static void write_object(struct schema_writer *w, const struct part *part, int rule)
 {
-    struct object o = {w, part, rule, 1, false, pool_take(&w->s.pool, ((size_t)part->n_named + 1) * sizeof *o.left)};
-    char name[24];
-    for (int i = part->n_named; i-- > 0;) {
-        o.left[i].possible = o.left[i + 1].possible + !want_is_impossible(&w->s, part->named[i].want);
-        o.left[i].required = o.left[i + 1].required + part->named[i].required;
-    }
-    const int n_required = o.left[0].required;
     struct part counted = *part;
+    struct object o = {w, &counted, rule, 0, false};
+    char name[24];
+    int n_required = 0, last_required = -1;
+    for (int i = 0; i < part->n_named; i++)
+        if (part->named[i].required) {
+            n_required++;
+            last_required = i;
+        }
     if (counted.least <= n_required)
         counted.least = 0;
-    o.part = &counted;
-    o.most_counted = counted.least > counted.most ? counted.least : counted.most;
-    if (o.most_counted < 1)
-        o.most_counted = 1;
+    const bool may_be_empty = n_required == 0 && counted.least == 0;
+    if (counted.least == 1)
+        counted.least = 0;
+    o.most_counted = counted.least > counted.most ? counted.least : counted.most < 0 ? 0 : counted.most;
     write_free(&o);
     if (counted.least > 1 && o.free) // the same key may come again
         pool_refuse(&w->s.pool, "'minProperties': expected at most 1 where keys without a name may come");
-    if ((long)o.most_counted * (part->n_named + 1) > SCHEMA_MAX_RULES)
+    if ((long)(o.most_counted + 1) * (part->n_named + 1) > SCHEMA_MAX_RULES)
         pool_refuse(&w->s.pool, "'minProperties' or 'maxProperties' of so many properties is not read here");
     for (int i = 0; i < part->n_named; i++) {
-        if (want_is_impossible(&w->s, part->named[i].want))
-            continue;
         write_want(w, part->named[i].want, name);
         fprintf(w->out, "r%d-p%d ::= ", rule, i);
         write_key(w, part->named[i].key);
         fprintf(w->out, " \":\" ws %s\n", name);
     }
-    fprintf(w->out, "r%d ::= \"{\" ws r%d-a0-0 ws \"}\"\n", rule, rule);
+    fprintf(w->out, "r%d ::= \"{\" ws (r%d-k0-0%s) ws \"}\"\n", rule, rule, may_be_empty ? " | \"\"" : "");
     for (int i = 0; i <= part->n_named; i++)
         for (int count = 0; count <= o.most_counted && (count <= i || i == part->n_named); count++)
-            write_state(&o, i, count);
+            write_state(&o, i, count, i > last_required && count >= counted.least);
 }
 
 // ---------------------------------------------------------------- the whole

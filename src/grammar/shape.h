@@ -10,6 +10,7 @@ enum shape_type { NULL_TYPE, FALSE_TYPE, TRUE_TYPE, NUMBER_TYPE, STRING_TYPE, AR
 
 struct property {
     const char *key;
+    int name; // equal keys have the same number
     int want;
     bool required;
 };
@@ -42,7 +43,8 @@ struct shape {
 
 struct shapes { // the reader
     struct pool pool;
-    struct intern schemas, wants;
+    struct intern schemas, wants, names;
+    int *places, n_places; // by name: 1 + where it stands in a list of properties, while that is read; else 0
     struct schema_info {
         const cJSON *schema, *root; // root: where its references begin
         int parent;                 // -1: none
@@ -71,6 +73,11 @@ bool want_is_impossible(struct shapes *s, int want);
 struct want_memo *want_memo(struct shapes *s, int want);
 struct shape shape_of(struct shapes *s, int want);
 
+struct property property_of(struct shapes *s, const char *key, int want, bool required);
+// Where the (*n) properties have the key; adds it where they do not. They are read up to property_end().
+struct property *property_in(struct shapes *s, struct property *named, int *n, const char *key);
+void property_end(struct shapes *s, const struct property *named, int n);
+
 int false_want(struct shapes *s); // what nothing fulfils
 // The conditions that stand in the schema itself, and their opposite: shape_keywords.c, shape_opposite.c.
 struct shape shape_of_keywords(struct shapes *s, int schema);
@@ -84,5 +91,5 @@ const cJSON *shape_made(struct shapes *s, cJSON *json); // owned from then on
 struct shape shape_meet(struct shapes *s, const struct shape *a, const struct shape *b);
 struct shape shape_any(struct shapes *s, unsigned types); // a bit for each type
 const struct dfa *numbers_of(struct shapes *s, const struct part *part);
-int part_want(struct shapes *s, const struct part *part, const char *key);
+int cell_want(struct shapes *s, const struct part *part, const char *key); // of a key that is not named
 void shape_add(struct shapes *s, struct shape *shape, struct part part);

@@ -77,14 +77,17 @@ struct part keyword_value(struct shapes *s, int schema, const cJSON *value)
         cJSON *made = cJSON_CreateObject();
         cJSON_AddItemReferenceToObject(made, "const", (cJSON *)each);
         first[i] = want_part(s, schema, shape_made(s, made), "const", false);
-        named[i] = (struct property){each->string, first[i], true};
+        if (type == OBJECT_TYPE) {
+            struct property *property = property_in(s, named, &part.n_named, each->string);
+            *property = property_of(s, each->string, first[i], true); // of a key that comes again the last one counts
+        }
     }
+    property_end(s, named, part.n_named);
     if (type == ARRAY_TYPE) {
         part.first = first;
         part.n_first = part.least = part.most = n;
     } else {
         part.named = named;
-        part.n_named = n;
         part.n_cells = 0;
     }
     return part;
@@ -298,7 +301,6 @@ static void read_objects(struct shapes *s, int schema, struct part *part)
     struct property *named = pool_take(
         &s->pool, ((size_t)cJSON_GetArraySize(properties) + (size_t)cJSON_GetArraySize(required) + 1) * sizeof *named);
     read_cells(s, schema, part);
-    int n = 0;
     cJSON_ArrayForEach(each, properties)
     {
         int want = want_part(s, schema, each, each->string, false);
@@ -312,21 +314,18 @@ static void read_objects(struct shapes *s, int schema, struct part *part)
                         want = want_both(s, want, want_part(s, schema, pattern, pattern->string, false));
                 }
             }
-        named[n++] = (struct property){each->string, want, false};
+        property_in(s, named, &part->n_named, each->string)->want = want;
     }
     part->named = named;
     cJSON_ArrayForEach(each, required)
     {
-        int i = 0;
-        while (i < n && strcmp(named[i].key, each->valuestring) != 0)
-            i++;
-        part->n_named = n;
-        if (i == n)
-            named[n++] = (struct property){each->valuestring, part_want(s, part, each->valuestring), false};
-        named[i].required = true;
-        pool_work(&s->pool, n / 8);
+        const int before = part->n_named;
+        struct property *property = property_in(s, named, &part->n_named, each->valuestring);
+        property->required = true;
+        if (part->n_named > before)
+            property->want = cell_want(s, part, each->valuestring);
     }
-    part->n_named = n;
+    property_end(s, named, part->n_named);
     keyword_size(s, schema, "minProperties", &part->least);
     keyword_size(s, schema, "maxProperties", &part->most);
     meet_names(s, schema, part);

@@ -35,47 +35,52 @@ int false_want(struct shapes *s)
     return want_of(s, &never, &never, -1, "", false);
 }
 
-int part_want(struct shapes *s, const struct part *part, const char *key)
+int cell_want(struct shapes *s, const struct part *part, const char *key)
 {
-    for (int i = 0; i < part->n_named; i++)
-        if (strcmp(part->named[i].key, key) == 0)
-            return part->named[i].want;
     for (int i = 0; i < part->n_cells; i++)
         if (part->cells[i].keys == NULL || dfa_takes(part->cells[i].keys, key))
             return part->cells[i].want;
     return false_want(s);
 }
 
-static bool has_name(const struct part *part, const char *key)
+// The properties of both: those of `a`, and behind them the others of `b`. False where one cannot be that must.
+static bool meet_properties(struct shapes *s, const struct part *a, const struct part *b, struct part *out)
 {
-    for (int i = 0; i < part->n_named; i++)
-        if (strcmp(part->named[i].key, key) == 0)
-            return true;
-    return false;
+    struct property *named = pool_take(&s->pool, (size_t)(a->n_named + b->n_named + 1) * sizeof *named);
+    int n = 0;
+    pool_work(&s->pool, a->n_named + b->n_named);
+    for (int i = 0; i < b->n_named; i++)
+        s->places[b->named[i].name] = i + 1;
+    for (int i = 0; i < a->n_named; i++) {
+        int *place = &s->places[a->named[i].name];
+        const struct property *other = *place ? &b->named[*place - 1] : NULL;
+        *place = 0;
+        named[n] = a->named[i];
+        named[n].required |= other && other->required;
+        named[n].want = want_both(s, named[n].want, other ? other->want : cell_want(s, b, named[n].key));
+        n++;
+    }
+    for (int i = 0; i < b->n_named; i++)
+        if (s->places[b->named[i].name]) {
+            named[n] = b->named[i];
+            named[n].want = want_both(s, named[n].want, cell_want(s, a, named[n].key));
+            s->places[named[n++].name] = 0;
+        }
+    for (int i = 0; i < n; i++)
+        if (named[i].want && want_is_impossible(s, named[i].want)) {
+            if (named[i].required)
+                return false;
+            named[i].want = false_want(s);
+        }
+    out->named = named;
+    out->n_named = n;
+    return true;
 }
 
 static bool meet_objects(struct shapes *s, const struct part *a, const struct part *b, struct part *out)
 {
-    struct property *named = pool_take(&s->pool, (size_t)(a->n_named + b->n_named + 1) * sizeof *named);
-    int n = 0;
-    for (int side = 0; side < 2; side++) {
-        const struct part *from = side ? b : a, *other = side ? a : b;
-        pool_work(&s->pool, (long)from->n_named * (other->n_named + 1) / 8);
-        for (int i = 0; i < from->n_named; i++) {
-            if (side && has_name(a, from->named[i].key))
-                continue;
-            struct property p = from->named[i];
-            for (int k = 0; k < other->n_named; k++)
-                p.required |= other->named[k].required && strcmp(other->named[k].key, p.key) == 0;
-            p.want = want_both(s, p.want, part_want(s, other, p.key));
-            if (p.want && want_is_impossible(s, p.want)) {
-                if (p.required)
-                    return false;
-                p.want = false_want(s);
-            }
-            named[n++] = p;
-        }
-    }
+    if (!meet_properties(s, a, b, out))
+        return false;
     struct cell *cells = pool_take(&s->pool, ((size_t)a->n_cells * (size_t)b->n_cells + 1) * sizeof *cells);
     out->n_cells = 0;
     for (int i = 0; i < a->n_cells; i++)
@@ -90,8 +95,6 @@ static bool meet_objects(struct shapes *s, const struct part *a, const struct pa
     out->listed = a->listed || b->listed;
     out->open = a->open || b->open;
     out->cells = cells;
-    out->named = named;
-    out->n_named = n;
     return true;
 }
 

@@ -107,7 +107,7 @@ static void oppose_objects(struct shapes *s, int schema, struct shape *shape)
     cJSON_ArrayForEach(each, keyword_required(s, schema))
     {
         part.named = named = pool_take(&s->pool, sizeof *named);
-        *named = (struct property){each->valuestring, false_want(s), false};
+        *named = property_of(s, each->valuestring, false_want(s), false);
         shape_add(s, shape, part);
     }
     cJSON_ArrayForEach(each, shape_member(json, "properties"))
@@ -116,7 +116,7 @@ static void oppose_objects(struct shapes *s, int schema, struct shape *shape)
         if (want_is_impossible(s, want))
             continue;
         part.named = named = pool_take(&s->pool, sizeof *named);
-        *named = (struct property){each->string, want, true};
+        *named = property_of(s, each->string, want, true);
         shape_add(s, shape, part);
     }
 }

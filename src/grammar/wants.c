@@ -102,3 +102,38 @@ bool want_is_impossible(struct shapes *s, int want)
     s->at = at;
     return impossible;
 }
+
+// ---------------------------------------------------------------- properties
+
+struct property property_of(struct shapes *s, const char *key, int want, bool required)
+{
+    const size_t length = strlen(key);
+    int buffer[64], n = (int)(length / sizeof *buffer) + 1;
+    int *words = length < sizeof buffer ? buffer : pool_take(&s->pool, (size_t)n * sizeof *words);
+    words[n - 1] = 0;
+    memcpy(words, key, length);
+    const int name = intern(&s->pool, &s->names, words, n);
+    while (s->n_places <= name) {
+        int room = s->n_places;
+        s->places = pool_grow(&s->pool, s->places, s->n_places, &room, sizeof *s->places);
+        s->n_places = room;
+    }
+    return (struct property){key, name, want, required};
+}
+
+struct property *property_in(struct shapes *s, struct property *named, int *n, const char *key)
+{
+    const struct property property = property_of(s, key, 0, false);
+    int *place = &s->places[property.name];
+    if (*place == 0) {
+        named[*n] = property;
+        *place = ++*n;
+    }
+    return &named[*place - 1];
+}
+
+void property_end(struct shapes *s, const struct property *named, int n)
+{
+    for (int i = 0; i < n; i++)
+        s->places[named[i].name] = 0;
+}

@@ -1,0 +1,159 @@
+// See build.h: which rules have texts, and which call themselves first. All of it is linear in the grammar.
+#include <stdlib.h>
+#include <string.h>
+
+#include "grammar/build.h"
+
+static bool is_empty(const struct byte_set *set)
+{
+    return (set->bits[0] | set->bits[1] | set->bits[2] | set->bits[3]) == 0;
+}
+
+// Marks the rules of which an alternative holds: all of its elements do. A call does where its rule does, a byte where `bytes`.
+static bool mark(const struct grammar *g, bool bytes, bool *holds)
+{
+    const size_t n_elements = (size_t)g->n_elements, n_rules = (size_t)g->n_rules;
+    int *missing = malloc((4 * n_elements + 2 * n_rules + 1) * sizeof *missing), n_waiting = 0;
+    if (missing == NULL)
+        return false;
+    int *firsts = missing + n_elements, *owners = firsts + n_elements; // missing and owners: at an alternative's first element
+    int *next = owners + n_elements, *calls = next + n_elements;       // the calls of each rule as a list; -1: no more
+    int *waiting = calls + n_rules;                                    // rules that hold, whose callers do not know yet
+    memset(calls, 0xff, n_rules * sizeof *calls);
+    for (int rule = 0; rule < g->n_rules; rule++)
+        for (int i = 0; i < g->rules[rule].n; i++) {
+            const int first = g->rules[rule].alternatives[i];
+            missing[first] = 0;
+            owners[first] = rule;
+            for (int at = first; g->elements[at].kind != ELEMENT_END; at++) {
+                const int index = g->elements[at].index;
+                firsts[at] = first;
+                missing[first] += g->elements[at].kind == ELEMENT_CALL || !bytes || is_empty(&g->sets[index]);
+                if (g->elements[at].kind == ELEMENT_CALL) {
+                    next[at] = calls[index];
+                    calls[index] = at;
+                }
+            }
+            if (missing[first] == 0 && !holds[rule]) {
+                holds[rule] = true;
+                waiting[n_waiting++] = rule;
+            }
+        }
+    while (n_waiting > 0)
+        for (int call = calls[waiting[--n_waiting]]; call >= 0; call = next[call]) {
+            const int owner = owners[firsts[call]];
+            if (--missing[firsts[call]] == 0 && !holds[owner]) {
+                holds[owner] = true;
+                waiting[n_waiting++] = owner; // not read again above: the list of calls is the old rule's
+            }
+        }
+    free(missing);
+    return true;
+}
+
+// Drops the alternatives that no text fits, so that none is begun.
+static void drop_empty(struct grammar *g, const bool *has_text)
+{
+    for (int i = 0; i < g->n_rules; i++) {
+        struct rule *rule = &g->rules[i];
+        int kept = 0;
+        for (int k = 0; k < rule->n; k++) {
+            const struct element *at = &g->elements[rule->alternatives[k]];
+            while (at->kind == ELEMENT_CALL ? has_text[at->index] : at->kind == ELEMENT_BYTE && !is_empty(&g->sets[at->index]))
+                at++;
+            if (at->kind == ELEMENT_END)
+                rule->alternatives[kept++] = rule->alternatives[k];
+        }
+        rule->n = kept;
+    }
+}
+
+// A rule on the way through the calls that rules begin with.
+struct visit {
+    int alternative, element; // the one to look at next, counted from the alternative's first
+    int number, low;          // in the order of visits from 1 on; the earliest rule that is reached from it
+    int group;                // one of the rules that call each other in a circle, itself among them; -1: not known
+};
+
+// The next of the rule's first calls: all before it may take nothing. tail: nothing stands behind it.
+static bool next_call(const struct grammar *g, const bool *blank, int index, struct visit *visit, int *callee, bool *tail)
+{
+    const struct rule *rule = &g->rules[index];
+    while (visit->alternative < rule->n) {
+        const struct element *at = &g->elements[rule->alternatives[visit->alternative] + visit->element++];
+        if (at->kind != ELEMENT_CALL || !blank[at->index]) {
+            visit->alternative++;
+            visit->element = 0;
+        }
+        if (at->kind == ELEMENT_CALL) {
+            *callee = at->index;
+            *tail = at[1].kind == ELEMENT_END;
+            return true;
+        }
+    }
+    return false;
+}
+
+// Tarjan's strongly connected components of first calls, from `start` on. path, open (n_rules): rules on the way down, and
+// those without a group.
+static void find_groups(const struct grammar *g, const bool *blank, struct visit *visits, int start, int *path, int *open)
+{
+    int depth = 0, n_open = 0, count = 0, callee = start;
+    bool tail, call = true;
+    do {
+        if (call && visits[callee].number == 0) {
+            visits[callee].number = visits[callee].low = ++count;
+            path[depth++] = open[n_open++] = callee;
+        } else if (call) {
+            struct visit *at = &visits[path[depth - 1]];
+            if (visits[callee].group < 0 && visits[callee].number < at->low)
+                at->low = visits[callee].number;
+        } else {
+            const int done = path[--depth];
+            if (visits[done].low == visits[done].number)
+                do
+                    visits[open[--n_open]].group = done;
+                while (open[n_open] != done);
+            else if (visits[done].low < visits[path[depth - 1]].low)
+                visits[path[depth - 1]].low = visits[done].low;
+        }
+        call = depth > 0 && next_call(g, blank, path[depth - 1], &visits[path[depth - 1]], &callee, &tail);
+    } while (depth > 0);
+}
+
+// A rule that comes back to itself by a call with something behind it; -1 where there is none.
+static bool find_loop(const struct grammar *g, const bool *blank, int *loop)
+{
+    struct visit *visits = calloc((size_t)g->n_rules + 1, sizeof *visits);
+    int *path = malloc((2 * (size_t)g->n_rules + 1) * sizeof *path), callee;
+    bool tail;
+    for (int i = 0; visits && path && i < g->n_rules; i++)
+        visits[i].group = -1;
+    for (int i = 0; visits && path && i < g->n_rules; i++) {
+        if (visits[i].number == 0)
+            find_groups(g, blank, visits, i, path, path + g->n_rules);
+        visits[i].alternative = visits[i].element = 0;
+        while (*loop < 0 && next_call(g, blank, i, &visits[i], &callee, &tail))
+            if (!tail && visits[callee].group == visits[i].group)
+                *loop = visits[i].group;
+    }
+    const bool looked = visits && path;
+    free(visits);
+    free(path);
+    return looked;
+}
+
+int build_end(struct builder *builder)
+{
+    struct grammar *g = builder->grammar;
+    bool *has_text = calloc((size_t)g->n_rules + 1, sizeof *has_text), *blank = calloc((size_t)g->n_rules + 1, sizeof *blank);
+    int loop = -1;
+    bool good = has_text && blank && mark(g, true, has_text);
+    if (good)
+        drop_empty(g, has_text);
+    good = good && mark(g, false, blank) && find_loop(g, blank, &loop);
+    builder->failed |= !good;
+    free(has_text);
+    free(blank);
+    return loop;
+}
