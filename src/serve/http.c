@@ -1,6 +1,6 @@
 // See http.h. The threads of libmicrohttpd read requests, tokenize, and hand over to the engine; none of them ever waits for
-// it. A connection whose answer is not there yet is suspended, and resumed by the engine. libmicrohttpd polls all others, so
-// a slow client holds nothing but its connection.
+// it, and what takes long to read has a thread of its own. A connection whose answer is not there yet is suspended, and resumed
+// by whoever answers. libmicrohttpd polls all others, so a slow client holds nothing but its connection.
 #include "serve/http.h"
 
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include "serve/body.h"
 #include "serve/connections.h"
 #include "serve/keys.h"
+#include "serve/reading.h"
 #include "serve/sites.h"
 #include "util/clock.h"
 
@@ -252,7 +253,7 @@ static void handle(struct request *request)
     if (request->body.failed)
         request_fail(request, 503, "out of memory for the body");
     else if (strcmp(request->route->method, "POST") != 0 || body_parse(request))
-        request->route->handle(request);
+        reading_handle(request->server->reading, request);
 }
 
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *path, const char *method,

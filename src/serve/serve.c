@@ -10,6 +10,7 @@
 
 #include "serve/http.h"
 #include "serve/keys.h"
+#include "serve/reading.h"
 #include "serve/store.h"
 #include "util/clock.h"
 #include "util/error.h"
@@ -79,7 +80,9 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
         return error->status;
     }
     int port;
-    struct http *http = http_open(server, &port, error);
+    if ((server->reading = reading_open()) == NULL)
+        *error = (yalm_error){YALM_FAILED, "cannot start the thread that reads requests"};
+    struct http *http = server->reading ? http_open(server, &port, error) : NULL;
     if (http) {
         char kept[64] = "";
         if (engine_keeps(server->engine))
@@ -91,9 +94,11 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
         options->say("listening on http://%s%s%s:%d", six ? "[" : "", options->host, six ? "]" : "", port);
         serve_until_signal(server, http, signals);
     }
+    reading_stop(server->reading);
     engine_stop(server->engine); // answers what still runs
     http_close(http);
     const yalm_status status = http ? save_kept(server, error) : error->status;
+    reading_close(server->reading);
     engine_close(server->engine);
     return status;
 }

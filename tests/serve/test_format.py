@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 
 import jsonschema
@@ -105,3 +106,19 @@ def test_a_grammar_that_is_too_large(server):
     grammar = "root ::= (" + " | ".join(f"[a-z ]{{{n},1000}}" for n in range(1, 900)) + ")"
     answer = server.post("/v1/completions", prompt="x", grammar=grammar, max_tokens=5, temperature=0)
     assert answer.status == 400 and "more than 1048576 parts" in answer.error
+
+
+def test_schemas_that_take_long_keep_nobody_waiting(server):
+    """They are read one after the other, beside the connections: what needs no reading is answered before them."""
+    slow = {f"p{i}": {"type": "string", "pattern": f"^[ab]*a[ab]{{12}}{i}$"} for i in range(40)}
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        asked = [
+            pool.submit(server.post, "/v1/completions", prompt="It is", json_schema={"properties": slow})
+            for _ in range(12)
+        ]
+        concurrent.futures.wait(asked, return_when=concurrent.futures.FIRST_COMPLETED)
+        assert server.get("/health").status == 200 and server.post("/tokenize", content="It is").status == 200
+        assert sum(answer.done() for answer in asked) < 12
+        assert [answer.result().status for answer in asked] == [400] * 24
+    assert "outgrow" in asked[0].result().error
+    assert server.text("It is", max_tokens=3)

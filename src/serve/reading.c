@@ -1,0 +1,106 @@
+// See reading.h.
+#include "serve/reading.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "serve/request.h"
+
+struct reading {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct request *first, **last; // those that wait
+    bool closing;
+};
+
+static void *read_all(void *context)
+{
+    struct reading *reading = context;
+    pthread_mutex_lock(&reading->lock);
+    for (;;) {
+        while (reading->first == NULL && !reading->closing)
+            pthread_cond_wait(&reading->wake, &reading->lock);
+        struct request *request = reading->first;
+        if (request == NULL)
+            break;
+        if ((reading->first = request->next) == NULL)
+            reading->last = &reading->first;
+        const bool closing = reading->closing;
+        pthread_mutex_unlock(&reading->lock);
+        if (closing)
+            request_fail(request, 503, "the server is ending");
+        else if (!request_look(request))
+            request->route->handle(request);
+        request_release(request);
+        pthread_mutex_lock(&reading->lock);
+    }
+    pthread_mutex_unlock(&reading->lock);
+    return NULL;
+}
+
+struct reading *reading_open(void)
+{
+    struct reading *reading = calloc(1, sizeof *reading);
+    if (reading == NULL)
+        return NULL;
+    pthread_mutex_init(&reading->lock, NULL);
+    pthread_cond_init(&reading->wake, NULL);
+    reading->last = &reading->first;
+    if (pthread_create(&reading->thread, NULL, read_all, reading) == 0)
+        return reading;
+    free(reading);
+    return NULL;
+}
+
+void reading_stop(struct reading *reading)
+{
+    if (reading == NULL)
+        return;
+    pthread_mutex_lock(&reading->lock);
+    reading->closing = true;
+    pthread_cond_signal(&reading->wake);
+    pthread_mutex_unlock(&reading->lock);
+    pthread_join(reading->thread, NULL);
+}
+
+void reading_close(struct reading *reading)
+{
+    if (reading == NULL)
+        return;
+    pthread_cond_destroy(&reading->wake);
+    pthread_mutex_destroy(&reading->lock);
+    free(reading);
+}
+
+static bool takes_long(const cJSON *body)
+{
+    for (const char *const *form = (const char *const[]){"response_format", "json_schema", "grammar", "format", "text",
+                                                         "output_config", "tools", NULL};
+         *form; form++)
+        if (cJSON_GetObjectItemCaseSensitive(body, *form))
+            return true;
+    return false;
+}
+
+void reading_handle(struct reading *reading, struct request *request)
+{
+    if (!takes_long(request->json)) {
+        request->route->handle(request);
+        return;
+    }
+    request_keep(request);
+    request->next = NULL;
+    pthread_mutex_lock(&reading->lock);
+    const bool closed = reading->closing;
+    if (!closed) {
+        *reading->last = request;
+        reading->last = &request->next;
+        pthread_cond_signal(&reading->wake);
+    }
+    pthread_mutex_unlock(&reading->lock);
+    if (closed) {
+        request_fail(request, 503, "the server is ending");
+        request_release(request);
+    }
+}

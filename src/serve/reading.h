@@ -1,0 +1,13 @@
+// A thread beside the connections': it reads requests whose forms take long, such as schemas and tools, one at a time. Requests
+// without them are read at once, however many of the others wait.
+#pragma once
+#include <stdbool.h>
+
+struct reading;
+struct request;
+
+struct reading *reading_open(void);          // NULL where no thread starts
+void reading_stop(struct reading *reading);  // refuses those that still wait, and all that come; NULL is welcome
+void reading_close(struct reading *reading); // once it has been stopped, and nobody asks it any more; NULL is welcome
+// Has the request's route handle it, here or there.
+void reading_handle(struct reading *reading, struct request *request);
