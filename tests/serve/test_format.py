@@ -114,7 +114,7 @@ def test_schemas_that_take_long_keep_nobody_waiting(server):
     with concurrent.futures.ThreadPoolExecutor(24) as pool:
         asked = [
             pool.submit(server.post, "/v1/completions", prompt="It is", json_schema={"properties": slow})
-            for _ in range(12)
+            for _ in range(24)
         ]
         concurrent.futures.wait(asked, return_when=concurrent.futures.FIRST_COMPLETED)
         assert server.get("/health").status == 200 and server.post("/tokenize", content="It is").status == 200
