@@ -61,6 +61,26 @@ void body_rename(struct request *request, const char *key, const char *name)
     cJSON *member = cJSON_GetObjectItemCaseSensitive(request->json, name) ? NULL : body_take(request, key);
     if (member)
         cJSON_AddItemToObject(request->json, name, member);
+    if (member)
+        body_call(request, name, key);
+}
+
+void body_call(struct request *request, const char *name, const char *said)
+{
+    for (int i = 0; i < MAX_RENAMED; i++)
+        if (request->renamed[i].name == NULL) {
+            request->renamed[i].name = name;
+            request->renamed[i].said = said;
+            return;
+        }
+}
+
+const char *body_said(const struct request *request, const char *name)
+{
+    for (int i = 0; i < MAX_RENAMED && request->renamed[i].name; i++)
+        if (strcmp(request->renamed[i].name, name) == 0)
+            return request->renamed[i].said;
+    return name;
 }
 
 static bool asks_for_something(const cJSON *member)
@@ -100,7 +120,8 @@ bool body_integer(struct request *request, const cJSON *object, const char *key,
     const cJSON *member = body_member(object, key);
     if (member == NULL || body_is_integer(member, min, max, value))
         return true;
-    return request_fail(request, 400, "'%s': expected an integer from %lld to %lld", key, (long long)min, (long long)max);
+    return request_fail(request, 400, "'%s': expected an integer from %lld to %lld", body_said(request, key), (long long)min,
+                        (long long)max);
 }
 
 bool body_number(struct request *request, const cJSON *object, const char *key, double min, double max, float *value)
@@ -109,7 +130,7 @@ bool body_number(struct request *request, const cJSON *object, const char *key, 
     if (member == NULL)
         return true;
     if (!cJSON_IsNumber(member) || !(member->valuedouble >= min && member->valuedouble <= max))
-        return request_fail(request, 400, "'%s': expected a number from %g to %g", key, min, max);
+        return request_fail(request, 400, "'%s': expected a number from %g to %g", body_said(request, key), min, max);
     *value = (float)member->valuedouble;
     return true;
 }
@@ -120,7 +141,7 @@ bool body_bool(struct request *request, const cJSON *object, const char *key, bo
     if (member == NULL)
         return true;
     if (!cJSON_IsBool(member))
-        return request_fail(request, 400, "'%s': expected true or false", key);
+        return request_fail(request, 400, "'%s': expected true or false", body_said(request, key));
     *value = cJSON_IsTrue(member);
     return true;
 }
@@ -131,7 +152,7 @@ bool body_string(struct request *request, const cJSON *object, const char *key, 
     if (member == NULL)
         return true;
     if (!cJSON_IsString(member))
-        return request_fail(request, 400, "'%s': expected a string", key);
+        return request_fail(request, 400, "'%s': expected a string", body_said(request, key));
     *value = member->valuestring;
     return true;
 }
@@ -140,5 +161,5 @@ bool body_refuse(struct request *request, const cJSON *object, const char *key, 
 {
     if (body_member(object, key) == NULL)
         return true;
-    return request_fail(request, 400, "'%s': %s", key, why);
+    return request_fail(request, 400, "'%s': %s", body_said(request, key), why);
 }

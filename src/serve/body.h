@@ -16,8 +16,10 @@ const cJSON *body_member(const cJSON *object, const char *key);
 cJSON *body_take(struct request *request, const char *key);
 // Drops members of an inner form, which the API's own ones become, and names them in the answer's warning. keys: up to NULL.
 void body_drop(struct request *request, const char *const *keys);
-// The body's member gets another name; one that has that name already stays.
+// The body's member gets another name; one that has that name already stays. Errors go on to say the first.
 void body_rename(struct request *request, const char *key, const char *name);
+void body_call(struct request *request, const char *name, const char *said); // errors say another name
+const char *body_said(const struct request *request, const char *name);
 // Names the members that nobody has read, and that ask for something, in the answer's warning.
 void body_warn_of_unread(struct request *request);
 // Whether it is an integer of this range, which *value becomes.

@@ -102,15 +102,41 @@ static bool check_tool(const cJSON *tool)
            (!cJSON_IsString(type) || strcmp(type->valuestring, "object") == 0);
 }
 
-static bool find_tool(const struct dialogue *dialogue, const char *name)
+static cJSON *find_tool(const struct dialogue *dialogue, const char *name)
 {
-    const cJSON *tool;
+    cJSON *tool;
     cJSON_ArrayForEach(tool, dialogue->tools)
     {
         if (strcmp(body_member(body_member(tool, "function"), "name")->valuestring, name) == 0)
-            return true;
+            return tool;
     }
-    return false;
+    return NULL;
+}
+
+// {"type": "allowed_tools", "mode", "tools"}, or in conversations "allowed_tools": {"mode", "tools"}; else NULL.
+static const cJSON *allowed_tools(const cJSON *choice)
+{
+    const cJSON *type = body_member(choice, "type"), *inner = body_member(choice, "allowed_tools");
+    const bool allows = cJSON_IsString(type) && strcmp(type->valuestring, "allowed_tools") == 0;
+    return !allows ? NULL : inner ? inner : choice;
+}
+
+// The template goes on to show all tools, so what was read of it before stays read.
+static bool allow_tools(struct request *request, struct dialogue *dialogue, const cJSON *tools)
+{
+    const cJSON *each;
+    dialogue->allowed = cJSON_CreateArray();
+    cJSON_ArrayForEach(each, tools)
+    {
+        const cJSON *function = body_member(each, "function"), *name = body_member(function ? function : each, "name");
+        cJSON *tool = cJSON_IsString(name) ? find_tool(dialogue, name->valuestring) : NULL;
+        if (tool == NULL)
+            return request_fail(request, 400, "'tool_choice' allows '%.100s', which is not among the 'tools'",
+                                cJSON_IsString(name) ? name->valuestring : "");
+        cJSON_AddItemReferenceToArray(dialogue->allowed, tool);
+    }
+    dialogue->tools = dialogue->allowed;
+    return dialogue->allowed->child || request_fail(request, 400, "'tool_choice' allows no tool: expected 'tools'");
 }
 
 static bool read_choice(struct request *request, struct dialogue *dialogue)
@@ -118,7 +144,9 @@ static bool read_choice(struct request *request, struct dialogue *dialogue)
     const cJSON *choice = body_member(request->json, "tool_choice");
     if (choice == NULL)
         return true;
-    const cJSON *name = body_member(body_member(choice, "function"), "name");
+    const cJSON *name = body_member(body_member(choice, "function"), "name"), *allowed = allowed_tools(choice);
+    if (allowed)
+        choice = body_member(allowed, "mode"); // auto, or required
     if (cJSON_IsString(choice) && strcmp(choice->valuestring, "auto") == 0)
         dialogue->choice = TOOLS_AUTO;
     else if (cJSON_IsString(choice) && strcmp(choice->valuestring, "none") == 0)
@@ -130,7 +158,8 @@ static bool read_choice(struct request *request, struct dialogue *dialogue)
         dialogue->chosen = name->valuestring;
     } else
         return request_fail(request, 400,
-                            "'tool_choice': expected \"auto\", \"none\", \"required\" or {\"function\": {\"name\": …}}");
+                            "'tool_choice': expected \"auto\", \"none\", \"required\", {\"function\": {\"name\": …}}, or "
+                            "{\"type\": \"allowed_tools\", \"mode\": \"auto\" or \"required\", \"tools\": […]}");
     return true;
 }
 
@@ -152,6 +181,9 @@ static bool settle_tools(struct request *request, struct dialogue *dialogue, cJS
     dialogue->tools = tools;
     if (dialogue->chosen && !find_tool(dialogue, dialogue->chosen))
         return request_fail(request, 400, "'tool_choice' names '%.100s', which is not among the 'tools'", dialogue->chosen);
+    const cJSON *allowed = allowed_tools(body_member(request->json, "tool_choice"));
+    if (allowed && !allow_tools(request, dialogue, body_member(allowed, "tools")))
+        return false;
     if (request->server->calls.form.known || to_show)
         return true;
     return request_fail(request, 400,
@@ -266,7 +298,7 @@ static const cJSON *find_messages(struct request *request)
     const int n = cJSON_IsArray(given) ? cJSON_GetArraySize(given) : 0;
     if (n >= 1 && n <= MAX_MESSAGES)
         return given;
-    request_fail(request, 400, "'messages': expected a list of 1 to %d", MAX_MESSAGES);
+    request_fail(request, 400, "'%s': expected a list of 1 to %d", body_said(request, "messages"), MAX_MESSAGES);
     return NULL;
 }
 
@@ -290,8 +322,9 @@ bool dialogue_read_openai(struct request *request, struct dialogue *dialogue, bo
 
 void dialogue_free(struct dialogue *dialogue)
 {
+    cJSON_Delete(dialogue->allowed);
     cJSON_Delete(dialogue->variables);
-    dialogue->variables = NULL;
+    *dialogue = (struct dialogue){0};
 }
 
 // A last message of the assistant, without calls, is the beginning of the answer: it goes behind the rendered prompt. NULL

@@ -9,7 +9,8 @@ enum tool_choice { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED };
 struct dialogue {
     cJSON *variables;   // of the template, owned
     unsigned forms;     // of marks of parts that may come (speech.h); 0: none
-    const cJSON *tools; // the functions on offer, of `variables`; NULL: none
+    const cJSON *tools; // the functions that may be called, of `variables` or `allowed`; NULL: none
+    cJSON *allowed;     // some of those that the template shows, owned; NULL: all are
     enum tool_choice choice;
     const char *chosen; // the one tool that is to be called, or NULL
     bool cuts;          // the prompt ends where the last message's text does, as the template renders it

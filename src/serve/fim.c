@@ -49,7 +49,25 @@ bool fim_is_known(const yalm_model *model)
     return find_spelling(model) != NULL;
 }
 
-static bool add_files(struct request *request, struct buffer *text, const char *mark, const cJSON *extra)
+// Appends a text, or a mark. A mark that a text spells stays text: files may speak of them.
+static bool add(struct request *request, struct prompt *prompt, const char *text, bool is_mark)
+{
+    return *text == 0 || generation_extend(request, prompt, text, is_mark ? YALM_TOKENIZE_SPECIAL : 0, 0);
+}
+
+// A file: the mark, its name, a line break, its text.
+static bool add_file(struct request *request, struct prompt *prompt, const char *mark, const char *name, const char *words)
+{
+    struct buffer text = {0};
+    buffer_format(&text, "%s\n", name);
+    buffer_format(&text, "%s\n", words);
+    const bool good = text.failed ? request_fail(request, 503, "out of memory for the prompt")
+                                  : add(request, prompt, mark, true) && add(request, prompt, text.at, false);
+    buffer_free(&text);
+    return good;
+}
+
+static bool add_files(struct request *request, struct prompt *prompt, const char *mark, const cJSON *extra)
 {
     const cJSON *file;
     if (extra && !cJSON_IsArray(extra))
@@ -59,12 +77,10 @@ static bool add_files(struct request *request, struct buffer *text, const char *
         const cJSON *name = body_member(file, "filename"), *words = body_member(file, "text");
         if (!cJSON_IsString(words) || (name && !cJSON_IsString(name)))
             return request_fail(request, 400, "'input_extra': expected a list of {\"filename\", \"text\"}");
-        buffer_format(text, "%s%s\n", mark, name ? name->valuestring : "file");
-        buffer_text(text, words->valuestring);
-        buffer_text(text, "\n");
+        if (!add_file(request, prompt, mark, name ? name->valuestring : "file", words->valuestring))
+            return false;
     }
-    buffer_text(text, extra && extra->child ? mark : "");
-    return true;
+    return extra == NULL || extra->child == NULL || add(request, prompt, mark, true);
 }
 
 bool fim_prompt(struct request *request, const char *before, const char *behind, const char *begun, const cJSON *extra)
@@ -80,13 +96,12 @@ bool fim_prompt(struct request *request, const char *before, const char *behind,
                                   behind_first ? before : behind,
                                   s->middle,
                                   begun};
-    struct buffer text = {0};
-    bool good = add_files(request, &text, find_token(model, s->file) >= 0 ? s->file : "", extra);
-    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
-        buffer_text(&text, pieces[i]);
-    if (good && text.failed)
-        good = request_fail(request, 503, "out of memory for the prompt");
-    good = good && generation_add_text(request, text.at, text.length, YALM_TOKENIZE_BOS | YALM_TOKENIZE_SPECIAL);
-    buffer_free(&text);
-    return good;
+    struct prompt prompt = {0};
+    bool good = add_files(request, &prompt, find_token(model, s->file) >= 0 ? s->file : "", extra);
+    for (size_t i = 0; good && i < sizeof pieces / sizeof *pieces; i++)
+        good = add(request, &prompt, pieces[i], i % 2 == 0);
+    if (good)
+        return generation_add_prompt(request, prompt.ids, prompt.n);
+    free(prompt.ids);
+    return false;
 }

@@ -45,7 +45,9 @@ static bool read_response_format(struct request *request, const cJSON *format)
         return set_schema(request, schema);
     return request_fail(
         request, 400,
-        "'response_format': expected the type text, json_object, or json_schema with \"json_schema\": {\"schema\": …}");
+        "'%s': expected the type text, json_object, or json_schema with a \"schema\", in OpenAI's conversations within "
+        "\"json_schema\"",
+        body_said(request, "response_format"));
 }
 
 bool generation_read_format(struct request *request)

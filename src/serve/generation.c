@@ -190,7 +190,7 @@ const char *token_bytes(const yalm_model *model, int32_t token, size_t *length)
     return piece ? piece : "";
 }
 
-static bool add_prompt(struct request *request, int32_t *ids, size_t n)
+bool generation_add_prompt(struct request *request, int32_t *ids, size_t n)
 {
     struct generation *how = request->how;
     struct prompt *grown =
@@ -235,7 +235,7 @@ bool generation_add_text(struct request *request, const char *text, size_t lengt
         (flags & YALM_TOKENIZE_SPECIAL) && bos_length && length >= bos_length && memcmp(text, bos, bos_length) == 0;
     if (begun)
         flags &= ~YALM_TOKENIZE_BOS;
-    return tokenize(request, text, length, flags, &ids, &n) && add_prompt(request, ids, n);
+    return tokenize(request, text, length, flags, &ids, &n) && generation_add_prompt(request, ids, n);
 }
 
 // A text: a string, or an object as llama.cpp's clients wrap one in. NULL where it is none.
@@ -247,12 +247,11 @@ static const char *text_of(const cJSON *item)
     return cJSON_IsString(item) ? item->valuestring : NULL;
 }
 
-// Appends a text's tokens to a sequence, and leaves room for `room` more.
-static bool extend_by_text(struct request *request, struct prompt *sequence, const char *text, size_t room)
+bool generation_extend(struct request *request, struct prompt *sequence, const char *text, int flags, size_t room)
 {
     int32_t *ids;
     size_t n;
-    const int flags = YALM_TOKENIZE_SPECIAL | (sequence->n == 0 ? YALM_TOKENIZE_BOS : 0);
+    flags |= sequence->n == 0 ? YALM_TOKENIZE_BOS : 0;
     if (!tokenize(request, text, strlen(text), flags, &ids, &n))
         return false;
     int32_t *grown = realloc(sequence->ids, (sequence->n + n + room) * sizeof *grown);
@@ -288,10 +287,11 @@ static bool add_sequence(struct request *request, const cJSON *list)
     cJSON_ArrayForEach(item, list)
     {
         const char *text = text_of(item);
-        good = good && (text ? extend_by_text(request, &sequence, text, n) : extend_by_id(request, &sequence, item));
+        good = good && (text ? generation_extend(request, &sequence, text, YALM_TOKENIZE_SPECIAL, n)
+                             : extend_by_id(request, &sequence, item));
     }
     if (good)
-        return add_prompt(request, sequence.ids, sequence.n);
+        return generation_add_prompt(request, sequence.ids, sequence.n);
     free(sequence.ids);
     return false;
 }

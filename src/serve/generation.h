@@ -14,6 +14,10 @@ void generation_add_sampling(struct buffer *out, const yalm_sampling *sampling);
 
 // Appends a prompt of text, with yalm_tokenize()'s flags. A text that spells the token that begins one gets no second.
 bool generation_add_text(struct request *request, const char *text, size_t length, int flags);
+// Appends a prompt of token ids, and takes them.
+bool generation_add_prompt(struct request *request, int32_t *ids, size_t n);
+// Appends a text's tokens to a sequence, which begins with the model's bos token, and leaves room for `room` more.
+bool generation_extend(struct request *request, struct prompt *sequence, const char *text, int flags, size_t room);
 // Appends what `prompt` holds: a string, token ids (among which strings may stand), or a list of either.
 bool generation_read_prompts(struct request *request);
 // Refuses prompts that leave no room in the context. max_tokens becomes what the context holds, where that was left open (-1)

@@ -316,7 +316,8 @@ static void add_details(const yalm_model_info *facts, struct buffer *out)
     json_close(out, "}");
 }
 
-void handle_ollama_tags(struct request *request)
+// The one model that there is, and that is loaded.
+static void list_model(struct request *request, bool loaded)
 {
     const yalm_model_info *facts = yalm_model_facts(request->server->model);
     struct buffer out = {0};
@@ -330,8 +331,20 @@ void handle_ollama_tags(struct request *request)
     json_raw(&out, "digest", "\"%016llx\"", (unsigned long long)facts->checksum);
     add_details(facts, &out);
     json_integer(&out, "context_length", engine_context(request->server->engine));
+    if (loaded)
+        add_time(&out, "expires_at", request->server->created + 100L * 365 * 24 * 3600); // never
     json_close(&out, "}]}");
     request_send_all(request, &out);
+}
+
+void handle_ollama_tags(struct request *request)
+{
+    list_model(request, false);
+}
+
+void handle_ollama_ps(struct request *request)
+{
+    list_model(request, true);
 }
 
 void handle_ollama_show(struct request *request)

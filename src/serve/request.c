@@ -160,9 +160,19 @@ int http_status(yalm_status status)
     return status == YALM_USAGE ? 400 : status == YALM_NO_MEMORY ? 503 : 500;
 }
 
+// Of a path that leads nowhere, too.
+static enum dialect dialect_of(const struct request *request)
+{
+    if (request->route)
+        return request->route->dialect;
+    return strncmp(request->path, "/api/", 5) == 0            ? OLLAMA
+           : strncmp(request->path, "/v1/messages/", 13) == 0 ? ANTHROPIC
+                                                              : OPENAI;
+}
+
 static void error_json(struct buffer *out, const struct request *request, int status, const char *text)
 {
-    const enum dialect dialect = request->route ? request->route->dialect : OPENAI;
+    const enum dialect dialect = dialect_of(request);
     if (dialect == OLLAMA) {
         json_open(out, NULL, '{');
         json_text(out, "error", text);

@@ -15,6 +15,7 @@ struct request;
 struct server;
 struct task;
 
+enum { MAX_RENAMED = 3 };
 enum dialect { OPENAI, RESPONSES, ANTHROPIC, OLLAMA }; // whose form errors have
 
 struct route {
@@ -33,6 +34,9 @@ struct request {
     double began;       // by the monotonic clock
     struct buffer body; // as it arrived
     cJSON *json;        // and parsed; NULL where the route reads none
+    struct {
+        const char *name, *said; // of a field: by which it is read; in the client's form
+    } renamed[MAX_RENAMED];
 
     // The answer, under the lock.
     pthread_mutex_t lock;

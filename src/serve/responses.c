@@ -112,6 +112,8 @@ static bool read_request(struct request *request, struct responses *r)
     r->store = true;
     body_drop(request, inner);
     body_rename(request, "max_output_tokens", "max_tokens");
+    body_call(request, "response_format", "text.format");
+    body_call(request, "messages", "input");
     if (!check_types(request) || !generation_read(request, "stop") || !openai_begin(request, &r->head, "resp_") ||
         !body_bool(request, request->json, "store", &r->store) ||
         !body_string(request, request->json, "instructions", &instructions) ||

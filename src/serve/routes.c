@@ -13,6 +13,7 @@ const struct route routes[] = {
     {"POST", "/api/chat", OLLAMA, false, handle_ollama_chat},
     {"POST", "/api/generate", OLLAMA, false, handle_ollama_generate},
     {"GET", "/api/tags", OLLAMA, false, handle_ollama_tags},
+    {"GET", "/api/ps", OLLAMA, false, handle_ollama_ps},
     {"POST", "/api/show", OLLAMA, false, handle_ollama_show},
     {"GET", "/api/version", OLLAMA, true, handle_ollama_version},
     {"GET", "/version", OPENAI, true, handle_ollama_version},

@@ -40,6 +40,7 @@ void handle_infill(struct request *request);      // llamacpp.c
 void handle_ollama_chat(struct request *request); // ollama.c
 void handle_ollama_generate(struct request *request);
 void handle_ollama_tags(struct request *request);
+void handle_ollama_ps(struct request *request);
 void handle_ollama_show(struct request *request);
 void handle_ollama_version(struct request *request);
 void handle_page(struct request *request); // page.c

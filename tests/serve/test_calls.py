@@ -59,6 +59,36 @@ def check(answer):
     return [call["function"]["name"] for call in calls]
 
 
+def allow(mode, *names):
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_some_tools_are_allowed(talker):
+    """The prompt shows all of them, so it stays read; calls are of those that may come."""
+    hello = [{"role": "user", "content": "Hello"}]
+    prompts = {
+        talker.post("/apply-template", messages=hello, tools=TOOLS, tool_choice=choice).json["prompt"]
+        for choice in ("auto", allow("auto", "nothing"), allow("required", "nothing", "say"))
+    }
+    assert len(prompts) == 1
+    choice = allow("required", "nothing")
+    for seed in range(3):
+        answer = talker.chat(tools=TOOLS, tool_choice=choice, seed=seed, max_tokens=200)["choices"][0]
+        assert set(check(answer)) == {"nothing"}
+    flat = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "nothing"}]}
+    tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    answer = talker.post("/v1/responses", input="Hello", tools=tools, tool_choice=flat, max_output_tokens=200).json
+    assert {item["name"] for item in answer["output"]} == {"nothing"}
+    for choice, message in (
+        (allow("auto"), "'tool_choice' allows no tool"),
+        (allow("auto", "fly"), "'tool_choice' allows 'fly'"),
+        (allow("never", "say"), "'tool_choice': expected"),
+    ):
+        answer = talker.post("/v1/chat/completions", messages=hello, tools=TOOLS, tool_choice=choice)
+        assert answer.status == 400 and message in answer.error
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_calls_that_must_come(caller, seed):
     fields = {"tools": TOOLS, "temperature": 1.2, "max_tokens": 300, "seed": seed}

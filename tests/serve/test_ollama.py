@@ -65,6 +65,9 @@ def test_what_a_model_is(talker):
     assert (
         shown["capabilities"] == ["completion", "tools", "thinking"] and shown["model_info"]["yalm.context_length"] > 0
     )
+    (loaded,) = talker.get("/api/ps").json["models"]
+    assert loaded == {**model, "expires_at": loaded["expires_at"]}
+    assert list(talker.get("/api/nothing").json) == ["error"]  # in Ollama's form
     assert talker.get("/api/version").json == talker.get("/version").json and talker.get("/v1/health").status == 200
     assert talker.post("/api/chat", model=model["name"], messages=[]).json["done_reason"] == "load"
     assert talker.post("/api/generate", model=model["name"]).json["done_reason"] == "load"
@@ -80,6 +83,7 @@ def test_what_a_model_is(talker):
         ({"messages": [{"role": "user", "content": "x", "images": ["AAAA"]}]}, "number 1: 'images'"),
         ({"messages": [{"role": "user", "content": "word " * 5000}]}, "prompt is too long"),
         ({"think": 5}, "'think': expected"),
+        ({"options": {"num_predict": "x"}}, "'num_predict': expected"),
     ],
     ids=str,
 )
@@ -112,5 +116,11 @@ def test_infill(server, inserter):
         "/api/generate", prompt="def f", suffix="return", options=options, stream=False, cache_prompt=False
     )
     assert text == generated.json["response"]
+    spelled = {"input_prefix": "<|fim_middle|>", "input_suffix": "<|fim_prefix|>", "prompt": "<|fim_suffix|>"}
+    spelled["input_extra"] = [{"filename": "<|file_sep|>", "text": "<|fim_middle|>"}]
+    read = inserter.post("/infill", **spelled, n_predict=0).json
+    words = ["<|file_sep|>\n<|fim_middle|>\n", "<|fim_middle|>", "<|fim_prefix|>", "<|fim_suffix|>"]
+    texts = [inserter.post("/tokenize", content=word, parse_special=False).json["tokens"] for word in words]
+    assert read["tokens_evaluated"] == sum(map(len, texts)) + 6  # bos, and what yalm means as marks
     assert "insert" in inserter.post("/api/show", model="x").json["capabilities"]
     assert "'input_extra'" in inserter.post("/infill", input_prefix="a", input_extra=[{"text": 5}]).error

@@ -83,7 +83,9 @@ def test_a_document_of_a_schema(talker):
         ({"input": [5]}, "'input', number 1"),
         ({"background": True}, "'background'"),
         ({"conversation": "c"}, "'conversation'"),
-        ({"max_output_tokens": "x"}, "'max_tokens': expected"),
+        ({"input": []}, "'input': expected"),
+        ({"text": {"format": {"type": "yaml"}}}, "'text.format': expected"),
+        ({"max_output_tokens": "x"}, "'max_output_tokens': expected"),
     ],
     ids=str,
 )
