@@ -76,6 +76,8 @@ void handle_props(struct request *request)
     json_integer(&out, "n_ctx", engine_context(request->server->engine));
     json_open(&out, "params", '{');
     generation_add_sampling(&out, &request->server->options->sampling);
+    const uint64_t seed = request->server->options->seed;
+    json_integer(&out, "seed", seed == UINT64_MAX ? -1 : (long long)seed);
     json_close(&out, "}}");
     json_integer(&out, "total_slots", engine_n_slots(request->server->engine));
     json_text(&out, "model_path", facts->name);

@@ -1,7 +1,7 @@
 // Items of OpenAI's responses, and their tools, as messages and tools of its conversations, which the one parser reads.
 #include "serve/items.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "serve/body.h"
@@ -16,7 +16,22 @@ static bool is(const cJSON *item, const char *word)
     return strcmp(text_of(item), word) == 0;
 }
 
-// A string, or parts with a text. In the place of a part that cannot be read stands that this is so.
+static bool ends_in(const cJSON *item, const char *word)
+{
+    const char *text = text_of(item);
+    const size_t length = strlen(text), n = strlen(word);
+    return length > n && strcmp(text + length - n, word) == 0;
+}
+
+static void add_json(struct buffer *text, const cJSON *value)
+{
+    char *json = cJSON_PrintUnformatted(value);
+    buffer_text(text, json ? json : "");
+    free(json);
+}
+
+// A string, or parts with a text. In the place of a part that cannot be read stands that this is so; what is no part at all,
+// as a command's streams, stays JSON.
 static cJSON *content_of(const cJSON *content)
 {
     struct buffer text = {0};
@@ -28,6 +43,8 @@ static cJSON *content_of(const cJSON *content)
         const cJSON *words = body_member(part, "text"), *refusal = body_member(part, "refusal");
         if (cJSON_IsString(words) || cJSON_IsString(refusal))
             buffer_text(&text, text_of(words ? words : refusal));
+        else if (body_member(part, "type") == NULL)
+            add_json(&text, part);
         else
             buffer_format(&text, "[%.60s: it cannot be read, since this model reads text alone]",
                           text_of(body_member(part, "type")));
@@ -55,20 +72,37 @@ static cJSON *open_turn(cJSON *messages, const char *unless)
     return add_message(messages, "assistant", NULL);
 }
 
-static void add_call(cJSON *messages, const cJSON *item, bool custom)
+// What the call of a tool without a name is to do: of local_shell_call an action, of apply_patch_call an operation.
+static void add_deed(cJSON *function, const cJSON *item)
 {
+    const cJSON *action = body_member(item, "action"), *deed = action ? action : body_member(item, "operation");
+    const char *type = text_of(body_member(item, "type"));
+    struct buffer name = {0};
+    buffer_add(&name, type, strlen(type) - strlen("_call"));
+    cJSON_AddStringToObject(function, "name", name.at ? name.at : "");
+    cJSON_AddItemToObject(function, "arguments", deed ? cJSON_Duplicate(deed, true) : cJSON_CreateObject());
+    buffer_free(&name);
+}
+
+static void add_call(cJSON *messages, const cJSON *item)
+{
+    const cJSON *type = body_member(item, "type");
     cJSON *message = open_turn(messages, NULL), *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
     if (calls == NULL)
         calls = cJSON_AddArrayToObject(message, "tool_calls");
     cJSON *call = cJSON_CreateObject(), *function = cJSON_AddObjectToObject(call, "function");
     cJSON_AddStringToObject(call, "id", text_of(body_member(item, "call_id")));
     cJSON_AddStringToObject(call, "type", "function");
+    cJSON_AddItemToArray(calls, call);
+    if (!is(type, "function_call") && !is(type, "custom_tool_call")) {
+        add_deed(function, item);
+        return;
+    }
     cJSON_AddStringToObject(function, "name", text_of(body_member(item, "name")));
-    if (custom)
+    if (is(type, "custom_tool_call"))
         cJSON_AddStringToObject(cJSON_AddObjectToObject(function, "arguments"), "input", text_of(body_member(item, "input")));
     else
         cJSON_AddStringToObject(function, "arguments", text_of(body_member(item, "arguments")));
-    cJSON_AddItemToArray(calls, call);
 }
 
 static bool add_item(struct request *request, const cJSON *item, int number, cJSON *messages)
@@ -82,9 +116,10 @@ static bool add_item(struct request *request, const cJSON *item, int number, cJS
             cJSON_ReplaceItemInObjectCaseSensitive(turn, "content", content_of(content));
         else
             add_message(messages, role->valuestring, content);
-    } else if (is(type, "function_call") || is(type, "custom_tool_call"))
-        add_call(messages, item, is(type, "custom_tool_call"));
-    else if (is(type, "function_call_output") || is(type, "custom_tool_call_output")) {
+    } else if (is(type, "function_call") || is(type, "custom_tool_call") ||
+               (ends_in(type, "_call") && body_member(item, "call_id")))
+        add_call(messages, item); // what the caller runs; what a server has run has no call_id
+    else if (ends_in(type, "_call_output")) {
         cJSON *message = add_message(messages, "tool", body_member(item, "output"));
         cJSON_AddStringToObject(message, "tool_call_id", text_of(body_member(item, "call_id")));
     } else if (is(type, "reasoning")) {

@@ -199,10 +199,17 @@ static void end_event(struct buffer *out)
     json_close(out, "}\n\n");
 }
 
+// The open item's. Its beginning says what it is, as clients expect.
+static void add_id(const struct responses *r, struct buffer *out, const char *key)
+{
+    const char *kind = r->part == PART_TEXT ? "msg" : r->part != PART_CALL ? "rs" : r->custom ? "ctc" : "fc";
+    json_raw(out, key, "\"%s_%s_%d\"", kind, r->head.id + 5, r->n_items);
+}
+
 static void begin_part_event(struct responses *r, struct buffer *out, const char *type, bool content)
 {
     begin_event(r, out, type);
-    json_raw(out, "item_id", "\"item_%s_%d\"", r->head.id + 5, r->n_items);
+    add_id(r, out, "item_id");
     json_integer(out, "output_index", r->n_items);
     if (content)
         json_integer(out, "content_index", 0);
@@ -241,7 +248,7 @@ static void add_input(const struct responses *r, struct buffer *out)
 static void add_item(const struct responses *r, const char *key, bool whole, struct buffer *out)
 {
     json_open(out, key, '{');
-    json_raw(out, "id", "\"item_%s_%d\"", r->head.id + 5, r->n_items);
+    add_id(r, out, "id");
     json_text(out, "status", whole ? "completed" : "in_progress");
     if (r->part == PART_CALL) {
         json_text(out, "type", r->custom ? "custom_tool_call" : "function_call");
