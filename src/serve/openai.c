@@ -60,19 +60,21 @@ void openai_timings(const struct task *task, struct buffer *out)
 {
     const struct generator *g = &task->generator;
     const double first = g->first_token > 0 ? g->first_token : g->ended;
+    const size_t n_read = g->n_prompt - g->n_cached;
     const struct {
         const char *n, *all, *each, *rate;
-        size_t tokens;
+        size_t tokens, steps; // the first token that is predicted comes with the prompt, and takes no step of its own
         double seconds;
     } parts[] = {
-        {"prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", g->n_prompt - g->n_cached, first - g->began},
-        {"predicted_n", "predicted_ms", "predicted_per_token_ms", "predicted_per_second", g->n_generated, g->ended - first},
+        {"prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", n_read, n_read, first - g->began},
+        {"predicted_n", "predicted_ms", "predicted_per_token_ms", "predicted_per_second", g->n_generated,
+         g->n_generated - (g->n_generated > 0), g->ended - first},
     };
     json_open(out, "timings", '{');
     json_integer(out, "cache_n", (long long)g->n_cached);
     for (int i = 0; i < 2; i++) {
-        const double n = (double)parts[i].tokens, seconds = parts[i].seconds;
-        json_integer(out, parts[i].n, (long long)n);
+        const double n = (double)parts[i].steps, seconds = parts[i].seconds;
+        json_integer(out, parts[i].n, (long long)parts[i].tokens);
         json_number(out, parts[i].all, 1000 * seconds);
         json_number(out, parts[i].each, n > 0 ? 1000 * seconds / n : 0);
         json_number(out, parts[i].rate, seconds > 0 ? n / seconds : 0);
