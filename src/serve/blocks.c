@@ -202,6 +202,8 @@ static bool read_tools(struct request *request)
         cJSON_AddStringToObject(function, "name", text_of(name));
         if (cJSON_IsString(description))
             cJSON_AddStringToObject(function, "description", description->valuestring);
+        if (cJSON_IsTrue(body_member(tool, "strict")))
+            cJSON_AddTrueToObject(function, "strict");
         if (schema)
             cJSON_AddItemToObject(function, "parameters", cJSON_Duplicate(schema, true));
         cJSON_AddItemToArray(list, copy);

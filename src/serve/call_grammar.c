@@ -10,7 +10,8 @@
 struct writing {
     const struct call_form *form;
     const cJSON *tools;
-    bool lenient; // what a schema has and cannot be held is left out
+    bool lenient;  // a schema that cannot be held allows any value
+    bool loosened; // this has happened to the tool's
     struct schema_writer *schemas;
     struct buffer rules, call; // further rules, and what follows a call's beginning
     int n_rules;
@@ -134,6 +135,7 @@ static bool add_schema(struct writing *w, const cJSON *schema, const cJSON *whol
     cJSON *any = NULL;
     if (w->lenient && asked && schema_to_listed_grammar(asked, &text, &length, &tried) != YALM_OK)
         asked = any = schema == whole ? cJSON_Parse("{\"type\": \"object\"}") : cJSON_CreateTrue();
+    w->loosened |= any != NULL;
     free(text);
     const bool good = schema_writer_add(w->schemas, asked, rule, w->error) == YALM_OK;
     cJSON_Delete(any);
@@ -266,7 +268,7 @@ static bool add_tool(struct writing *w, const cJSON *function, const char *bar)
     return true;
 }
 
-static bool add_tools(struct writing *w, const char *chosen)
+static bool add_tools(struct writing *w, const struct call_wish *wish, struct buffer *loosened)
 {
     const cJSON *tool;
     const char *bar = " (";
@@ -274,14 +276,18 @@ static bool add_tools(struct writing *w, const char *chosen)
     {
         const cJSON *function = member(tool, "function");
         const char *name = member(function, "name")->valuestring;
-        if (chosen && strcmp(chosen, name) != 0)
+        if (wish->chosen && strcmp(wish->chosen, name) != 0)
             continue;
+        w->lenient = !(wish->required && cJSON_IsTrue(member(function, "strict")));
+        w->loosened = false;
         if (!add_tool(w, function, bar)) {
             char text[sizeof w->error->text];
             memcpy(text, w->error->text, sizeof text);
             snprintf(w->error->text, sizeof text, "'tools', '%.60s': %.400s", name, text);
             return false;
         }
+        if (w->loosened)
+            buffer_format(loosened, "%s%s", loosened->length ? ", " : "", name);
         bar = " |";
     }
     buffer_text(&w->call, ")");
@@ -308,16 +314,16 @@ static void add_root(struct buffer *root, const struct writing *w, const struct 
     buffer_format(root, " named\nnamed ::=%s\n%s", w->call.at, w->rules.at ? w->rules.at : "");
 }
 
-yalm_status call_grammar_write(const struct call_form *form, const cJSON *tools, const struct call_wish *wish, char **text,
-                               size_t *length, yalm_error *error)
+yalm_status call_grammar_write(const struct call_form *form, const cJSON *tools, const struct call_wish *wish,
+                               struct buffer *loosened, char **text, size_t *length, yalm_error *error)
 {
-    struct writing w = {.form = form, .tools = tools, .lenient = !wish->required, .error = error};
+    struct writing w = {.form = form, .tools = tools, .error = error};
     struct buffer root = {0};
     yalm_status status = YALM_OK;
     w.schemas = schema_writer_open(true, error);
     if (w.schemas == NULL)
         return error->status;
-    if (!add_tools(&w, wish->chosen))
+    if (!add_tools(&w, wish, loosened))
         status = error->status;
     else
         add_root(&root, &w, wish);

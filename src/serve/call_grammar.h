@@ -3,16 +3,18 @@
 #pragma once
 #include <cjson/cJSON.h>
 
+#include "speech/buffer.h"
 #include "speech/form.h"
 #include "yalm.h"
 
 struct call_wish {
     const char *chosen; // the one tool that may be called; NULL: any
-    bool required;      // nothing else may come, so schemas must be held; else what cannot be held is any value
+    bool required;      // nothing else may come
     bool several;       // calls may follow each other
     bool begun;         // the prompt has what begins the first one
 };
 
-// The grammar's text, which is the caller's to free().
-yalm_status call_grammar_write(const struct call_form *form, const cJSON *tools, const struct call_wish *wish, char **text,
-                               size_t *length, yalm_error *error);
+// The grammar's text, which is the caller's to free(). A schema that cannot be held allows any value, and the tool's name is
+// appended to *loosened; but a tool that is `strict` where a call must come is an error.
+yalm_status call_grammar_write(const struct call_form *form, const cJSON *tools, const struct call_wish *wish,
+                               struct buffer *loosened, char **text, size_t *length, yalm_error *error);

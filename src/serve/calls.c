@@ -13,7 +13,8 @@ struct kept_grammar {
     struct calls *calls;
     char *key; // the tools and what was wished, owned
     struct grammar *grammar;
-    int users; // requests
+    struct buffer loosened; // names of tools whose schema it does not hold
+    int users;              // requests
     struct kept_grammar *next;
 };
 
@@ -45,6 +46,7 @@ void calls_open(struct calls *calls, const yalm_model *model)
 static void forget(struct kept_grammar *kept)
 {
     grammar_free(kept->grammar);
+    buffer_free(&kept->loosened);
     free(kept->key);
     free(kept);
 }
@@ -95,14 +97,19 @@ static struct kept_grammar *make_kept(struct calls *calls, const cJSON *tools, c
     char *text;
     size_t length;
     struct kept_grammar *kept = NULL;
-    if (call_grammar_write(&calls->form, tools, wish, &text, &length, &error) != YALM_OK)
+    struct buffer loosened = {0};
+    if (call_grammar_write(&calls->form, tools, wish, &loosened, &text, &length, &error) != YALM_OK) {
+        buffer_free(&loosened);
         return NULL;
+    }
     struct grammar *grammar = grammar_parse(text, length, &error);
     free(text);
     if (grammar && (kept = calloc(1, sizeof *kept)) != NULL)
-        *kept = (struct kept_grammar){calls, key, grammar, 1, calls->kept};
-    else
+        *kept = (struct kept_grammar){calls, key, grammar, loosened, 1, calls->kept};
+    else {
+        buffer_free(&loosened);
         grammar_free(grammar);
+    }
     if (kept)
         calls->kept = kept;
     return kept;
@@ -133,6 +140,11 @@ struct kept_grammar *calls_take(struct calls *calls, const cJSON *tools, const s
 const struct grammar *calls_grammar(const struct kept_grammar *kept)
 {
     return kept->grammar;
+}
+
+const char *calls_loosened(const struct kept_grammar *kept)
+{
+    return kept->loosened.at;
 }
 
 void calls_release(struct kept_grammar *kept)

@@ -21,5 +21,7 @@ void calls_close(struct calls *calls); // no request runs
 // The grammar of calls of these tools, kept or newly made; NULL: none can be made.
 struct kept_grammar *calls_take(struct calls *calls, const cJSON *tools, const struct call_wish *wish);
 const struct grammar *calls_grammar(const struct kept_grammar *kept);
+// The names of tools whose schema it does not hold; NULL: there are none.
+const char *calls_loosened(const struct kept_grammar *kept);
 // A request is over that used it; NULL is welcome.
 void calls_release(struct kept_grammar *kept);

@@ -9,6 +9,12 @@ static bool read_wish(struct request *request, const struct dialogue *dialogue, 
     return body_bool(request, request->json, "parallel_tool_calls", &wish->several);
 }
 
+static void warn_of(struct request *request, const char *loosened)
+{
+    if (loosened)
+        request_warn(request, "tools: the schema of %s", loosened);
+}
+
 static bool force_call(struct request *request, const struct dialogue *dialogue)
 {
     struct call_wish wish;
@@ -20,7 +26,11 @@ static bool force_call(struct request *request, const struct dialogue *dialogue)
     yalm_error error;
     char *text;
     size_t length;
-    if (call_grammar_write(&calls->form, dialogue->tools, &wish, &text, &length, &error) != YALM_OK)
+    struct buffer loosened = {0};
+    const yalm_status status = call_grammar_write(&calls->form, dialogue->tools, &wish, &loosened, &text, &length, &error);
+    warn_of(request, loosened.at);
+    buffer_free(&loosened);
+    if (status != YALM_OK)
         return request_fail_by(request, &error);
     request->how->marks = calls->marks;
     request->how->n_marks = calls->n_marks;
@@ -38,8 +48,11 @@ static bool hold_begun_calls(struct request *request, const struct dialogue *dia
     if (!read_wish(request, dialogue, &wish))
         return false;
     how->kept = calls_take(calls, dialogue->tools, &wish);
-    if (how->kept == NULL) // of tools beyond what a grammar holds calls are free
+    if (how->kept == NULL) { // they are beyond what a grammar holds
+        request_warn(request, "tools: their schemas");
         return true;
+    }
+    warn_of(request, calls_loosened(how->kept));
     how->held = (struct held_calls){calls_grammar(how->kept), request->server->tree, calls->marks, calls->n_marks};
     how->options.held = &how->held;
     return true;

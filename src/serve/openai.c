@@ -56,6 +56,12 @@ void openai_usage(const struct request *request, struct buffer *out)
     json_close(out, "}}");
 }
 
+// With more digits than json_number() has, which clients may want to multiply again.
+static void add_time(struct buffer *out, const char *key, double value)
+{
+    json_raw(out, key, "%.12g", value);
+}
+
 void openai_timings(const struct task *task, struct buffer *out)
 {
     const struct generator *g = &task->generator;
@@ -75,9 +81,9 @@ void openai_timings(const struct task *task, struct buffer *out)
     for (int i = 0; i < 2; i++) {
         const double n = (double)parts[i].steps, seconds = parts[i].seconds;
         json_integer(out, parts[i].n, (long long)parts[i].tokens);
-        json_number(out, parts[i].all, 1000 * seconds);
-        json_number(out, parts[i].each, n > 0 ? 1000 * seconds / n : 0);
-        json_number(out, parts[i].rate, seconds > 0 ? n / seconds : 0);
+        add_time(out, parts[i].all, 1000 * seconds);
+        add_time(out, parts[i].each, n > 0 ? 1000 * seconds / n : 0);
+        add_time(out, parts[i].rate, seconds > 0 ? n / seconds : 0);
     }
     json_close(out, "}");
 }

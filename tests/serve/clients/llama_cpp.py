@@ -24,14 +24,16 @@ from pathlib import Path
 NOT_OFFERED = {
     "test_(embedding|rerank|vision_api|lora|router|mcp_servers|proxy|tools_builtin|sleep|compat_gcp|stream)\\.py": "routes",
     "test_(speculative|slot_save|kv_keep_only_active)\\.py": "options, states of sessions in files",
-    "(local_media_file|vision_base64|embedding_prompt_is_counted|unified)": "pictures, embeddings, one cache for all sessions",
+    "(local_media_file|vision_base64|vision_format|with_image|embedding_prompt_is_counted|unified)": "pictures, embeddings, one cache for all sessions",
     "test_(cors_origins|cors_proxy|access_static|no_ui|server_slots|server_multiple|load_split|.*aliases)": "options, files",
     "test_server_props": "a path that ends in .gguf",
     "test_(metrics_disabled|metrics_prometheus|metrics_prompt|metrics_predicted_total|metrics_slots)": "names of counters",
     "(return_progress|prompt_progress|llama_telemetry)": "return_progress",
     "(__verbose|verbose_debug|test_chat_template|template_continue_final_message_vllm)": "__verbose",
     "(post_sampling|backend_sampling)": "post_sampling_probs",
-    "test_ignore_eos\\.py": "biases that a setting becomes",
+    "test_ignore_eos\\.py|test_completion_stream.(I|Write)": "settings of other samplers, biases that a setting becomes",
+    "test_completion_response_fields": "response_fields",
+    "test_correct_api_key": "/completions in llama.cpp's own form: here it is OpenAI's",
     "test_ctx_shift_enabled": "context shift",
     "test_apply_chat_template|test_reasoning|test_date_inside": "named templates, variables that transformers does not set",
 }
@@ -106,9 +108,12 @@ def main(words):
     while words:
         word = words.pop(0)
         options[word] = words.pop(0) if words and not words[0].startswith("--") else ""
-    template = CHATML
+    template = options.get("--chat-template", "chatml")
+    template = CHATML if template == "chatml" else template
     if "--chat-template-file" in options:
         template = Path(options["--chat-template-file"]).read_text()
+    if "bos_token" not in template:
+        template = "{{ bos_token }}" + template  # llama.cpp puts it before any prompt
     slots = int(options.get("--parallel", 4))
     model = prepare(template, options.get("--alias") or "model", "-infill" in options.get("--hf-repo", ""))
     command = [os.environ["YALM"], str(model), "-m", "serve", "--parallel", str(slots)]
