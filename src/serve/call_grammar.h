@@ -3,8 +3,8 @@
 #pragma once
 #include <cjson/cJSON.h>
 
-#include "speech/buffer.h"
 #include "speech/form.h"
+#include "util/buffer.h"
 #include "yalm.h"
 
 struct call_wish {
