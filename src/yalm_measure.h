@@ -38,8 +38,8 @@ YALM_API double yalm_attention_seconds(const yalm_session *session);
 typedef struct yalm_limits {
     double read_gb_per_s; // the best of a grid of access patterns over memory larger than the caches
     double fma_gop_per_s; // float32 multiply-adds from registers, two operations each
-    double
-        dot_gop_per_s; // 8-bit multiply-adds with 32-bit sums, likewise, in tiles where there are: for quantised weights; 0 on the GPU
+    // 8-bit multiply-adds with 32-bit sums, likewise, in tiles where there are: the limit for quantised weights; 0 on the GPU
+    double dot_gop_per_s;
     // GPU: bfloat16 matrix products with float32 sums: the limit for all but fp32 weights; 0 on the CPU
     double matrix_gop_per_s;
 } yalm_limits;

@@ -56,8 +56,8 @@ def test_codex_is_answered(talker, codex):
 
 
 def test_every_item_of_codex_is_read(talker, codex):
-    """Without any one of them the prompt is shorter; but for a search that a server made, and thoughts, which this template does not
-    show."""
+    """Without any one of them the prompt is shorter; but for a search that a server made, and thoughts, which this template
+    does not show."""
     whole = prompt_of_items(talker, codex)
     for i, item in enumerate(codex["input"]):
         without = prompt_of_items(talker, {**codex, "input": codex["input"][:i] + codex["input"][i + 1 :]})

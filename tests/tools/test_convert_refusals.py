@@ -55,7 +55,11 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
 CONFIGS = [
     # base, changes, what the message says
     ("llama", {"architectures": ["FalconForCausalLM"]}, 'architectures: ["FalconForCausalLM"] is not supported'),
-    ("llama", {"architectures": ..., "model_type": "xlnet"}, "architectures: nothing is not supported: README.md lists those that are"),
+    (
+        "llama",
+        {"architectures": ..., "model_type": "xlnet"},
+        "architectures: nothing is not supported: README.md lists those that are",
+    ),
     ("llama", {"architectures": ["DeepseekV3ForCausalLM"]}, "is not supported: yalm lacks latent attention (MLA)"),
     ("llama", {"architectures": ["GraniteMoeHybridForCausalLM"]}, "is not supported: yalm lacks Mamba's recurrence"),
     ("llama", {"architectures": ["Ernie4_5_MoeForCausalLM"]}, "yalm lacks a bias beside the softmax that chooses experts"),

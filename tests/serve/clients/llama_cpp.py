@@ -24,7 +24,9 @@ from pathlib import Path
 NOT_OFFERED = {
     "test_(embedding|rerank|vision_api|lora|router|mcp_servers|proxy|tools_builtin|sleep|compat_gcp|stream)\\.py": "routes",
     "test_(speculative|slot_save|kv_keep_only_active)\\.py": "options, states of sessions in files",
-    "(local_media_file|vision_base64|vision_format|with_image|embedding_prompt_is_counted|unified)": "pictures, embeddings, one cache for all sessions",
+    "(local_media_file|vision_base64|vision_format|with_image|embedding_prompt_is_counted|unified)": (
+        "pictures, embeddings, one cache for all sessions"
+    ),
     "test_(cors_origins|cors_proxy|access_static|no_ui|server_slots|server_multiple|load_split|.*aliases)": "options, files",
     "test_server_props": "a path that ends in .gguf",
     "test_(metrics_disabled|metrics_prometheus|metrics_prompt|metrics_predicted_total|metrics_slots)": "names of counters",
