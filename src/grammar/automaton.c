@@ -16,6 +16,7 @@ struct stack_node {
 struct stack_set {
     int first, n;  // its stacks, in `stacks`: those that begin with a byte, by number
     bool accepts;  // the text may end here
+    bool plain;    // automaton_is_plain()
     int next[256]; // by byte; UNKNOWN until it is first asked for
 };
 
@@ -200,6 +201,36 @@ static void close_state(struct automaton *a)
     }
 }
 
+// Whether any GRAMMAR_PLAIN plain characters may come by the stack, which begins with a byte of the first.
+static bool leads_on(const struct automaton *a, int node)
+{
+    const struct grammar *g = a->grammar;
+    int place = a->nodes[node].place + 1, below = a->nodes[node].below, back[GRAMMAR_PLAIN], depth = 0, count = 1;
+    for (int steps = 0; count < GRAMMAR_PLAIN && steps < 8 * GRAMMAR_PLAIN; steps++) {
+        const struct element *at = &g->elements[place];
+        if (at->kind == ELEMENT_BYTE || (at->kind == ELEMENT_END && depth == 0 && below == NO_STACK))
+            return false;
+        if (at->kind == ELEMENT_END && depth > 0) {
+            place = back[--depth];
+        } else if (at->kind == ELEMENT_END) {
+            place = a->nodes[below].place;
+            below = a->nodes[below].below;
+        } else if (g->rules[at->index].plain) {
+            count++;
+            place++;
+        } else { // a repetition begins with what it repeats
+            if (at[1].kind != ELEMENT_END && depth == GRAMMAR_PLAIN)
+                return false;
+            if (at[1].kind != ELEMENT_END)
+                back[depth++] = place + 1;
+            if (g->rules[at->index].n == 0)
+                return false;
+            place = g->rules[at->index].alternatives[0];
+        }
+    }
+    return count == GRAMMAR_PLAIN;
+}
+
 static int compare_ints(const void *a, const void *b)
 {
     const int x = *(const int *)a, y = *(const int *)b;
@@ -246,6 +277,10 @@ static int end_state(struct automaton *a)
     if (found == a->n_states) {
         for (int i = 0; i < 256; i++)
             state->next[i] = UNKNOWN;
+        state->plain = false;
+        for (int i = 0; i < a->n_found && !state->plain; i++)
+            state->plain =
+                a->grammar->sets[a->grammar->elements[a->nodes[a->found[i]].place].index].plain && leads_on(a, a->found[i]);
         a->n_stacks += a->n_found;
         a->n_states++;
     }
@@ -336,6 +371,11 @@ int automaton_start(const struct automaton *a)
 bool automaton_accepts(const struct automaton *a, int state)
 {
     return a->states[state].accepts;
+}
+
+bool automaton_is_plain(const struct automaton *a, int state)
+{
+    return a->states[state].plain;
 }
 
 bool automaton_is_final(const struct automaton *a, int state)

@@ -16,6 +16,7 @@ int automaton_start(const struct automaton *automaton);
 // The state after a byte; STATE_DEAD where none can follow.
 int automaton_step(struct automaton *automaton, int state, unsigned char byte);
 bool automaton_accepts(const struct automaton *automaton, int state);  // the text may end here
+bool automaton_is_plain(const struct automaton *automaton, int state); // GRAMMAR_PLAIN plain characters may come, any of them
 bool automaton_is_final(const struct automaton *automaton, int state); // and cannot go on
 
 // Call it between two tokens: it forgets states where there are many, but the one given, which gets a new number. A token may

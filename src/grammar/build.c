@@ -158,6 +158,20 @@ static void add_characters(struct builder *builder, int rule, struct character_r
     }
 }
 
+// Whether the sorted ranges hold all that a JSON string has unescaped.
+static bool hold_plain(const struct character_range *ranges, int n)
+{
+    static const struct character_range plain[] = {{' ', '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x10ffff}};
+    for (size_t i = 0, found; i < sizeof plain / sizeof *plain; i++) {
+        found = 0;
+        for (int k = 0; k < n; k++)
+            found |= ranges[k].first <= plain[i].first && plain[i].last <= ranges[k].last;
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
 void build_characters(struct builder *builder, struct sequence *sequence, const struct character_range *ranges, int n,
                       bool others)
 {
@@ -183,6 +197,9 @@ void build_characters(struct builder *builder, struct sequence *sequence, const 
     const bool any_ascii = ascii.bits[0] | ascii.bits[1];
     if (beyond && any_ascii) {
         struct sequence one = {0};
+        ascii.plain = hold_plain(chosen, n);
+        if (!builder->failed)
+            builder->grammar->rules[rule].plain = ascii.plain;
         sequence_add(builder, &one, ELEMENT_BYTE, build_set(builder, &ascii));
         build_alternative(builder, rule, &one);
     }

@@ -14,6 +14,7 @@ enum {
     GRAMMAR_MAX_ELEMENTS = 1 << 20, // after repetitions have been written out
     GRAMMAR_MAX_RULES = 1 << 18,
     GRAMMAR_MAX_DEPTH = 128, // of parentheses
+    GRAMMAR_PLAIN = 16,      // plain characters, which a JSON string has unescaped, that are looked at together
 };
 
 // A part of an alternative: a set of bytes of which one comes, a rule that is gone through, or the alternative's end.
@@ -25,6 +26,7 @@ struct element {
 
 struct byte_set {
     uint64_t bits[4];
+    uint64_t plain; // 1: of a class that takes any plain character, it has those of one byte
 };
 
 struct grammar {
@@ -35,7 +37,8 @@ struct grammar {
     struct rule {
         int *alternatives; // (n) where each begins in `elements`, owned
         int n;
-    } * rules; // (n_rules)
+        bool plain; // it takes any plain character
+    } * rules;      // (n_rules)
     int n_rules;
     int root;
 };

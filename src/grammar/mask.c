@@ -4,125 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grammar/tree.h"
+
 enum { MAX_MASKS = 256 };
-
-// The tree's nodes in the order of a walk: one that leads nowhere is left for the node at `end`.
-struct tree_node {
-    unsigned char byte;
-    uint16_t depth; // bytes from the root, its own counted
-    int32_t end;    // the first node that is not below it
-    int32_t tokens; // that end here: first in `tokens`; -1: none
-    int32_t n_tokens;
-};
-
-struct token_tree {
-    struct tree_node *nodes; // (n_nodes)
-    int n_nodes, room;
-    int32_t *tokens; // (n_tokens) sorted by their bytes
-    int n_tokens, depth;
-    int n_vocab;
-};
-
-// ---------------------------------------------------------------- the tree
-
-struct spelled_token {
-    const char *bytes;
-    size_t length;
-    int32_t token;
-};
-
-static int compare_spelled(const void *a, const void *b)
-{
-    const struct spelled_token *x = a, *y = b;
-    const int order = memcmp(x->bytes, y->bytes, x->length < y->length ? x->length : y->length);
-    if (order)
-        return order;
-    if (x->length != y->length)
-        return x->length < y->length ? -1 : 1;
-    return x->token < y->token ? -1 : x->token > y->token;
-}
-
-static struct tree_node *add_node(struct token_tree *tree)
-{
-    if (tree->n_nodes == tree->room) {
-        const int room = tree->room ? tree->room * 2 : 4096;
-        struct tree_node *grown = realloc(tree->nodes, (size_t)room * sizeof *grown);
-        if (grown == NULL)
-            return NULL;
-        tree->nodes = grown;
-        tree->room = room;
-    }
-    return &tree->nodes[tree->n_nodes++];
-}
-
-// Nodes for sorted tokens: each token adds those below what it has in common with the one before.
-static bool add_tokens(struct token_tree *tree, const struct spelled_token *all, int n)
-{
-    int path[YALM_MAX_PIECE + 1] = {0}; // the nodes of the token before
-    size_t depth = 0;
-    for (int i = 0; i < n; i++) {
-        size_t common = 0;
-        if (i > 0)
-            while (common < depth && common < all[i].length && all[i - 1].bytes[common] == all[i].bytes[common])
-                common++;
-        for (size_t k = common; k < depth; k++)
-            tree->nodes[path[k]].end = tree->n_nodes;
-        for (depth = common; depth < all[i].length; depth++) {
-            path[depth] = tree->n_nodes;
-            struct tree_node *node = add_node(tree);
-            if (node == NULL)
-                return false;
-            *node =
-                (struct tree_node){.byte = (unsigned char)all[i].bytes[depth], .depth = (uint16_t)(depth + 1), .tokens = -1};
-        }
-        struct tree_node *last = &tree->nodes[path[depth - 1]];
-        if (last->n_tokens++ == 0)
-            last->tokens = i;
-        tree->tokens[i] = all[i].token;
-        if ((int)depth > tree->depth)
-            tree->depth = (int)depth;
-    }
-    for (size_t k = 0; k < depth; k++)
-        tree->nodes[path[k]].end = tree->n_nodes;
-    return true;
-}
-
-struct token_tree *token_tree_open(const yalm_model *model)
-{
-    const int n_vocab = yalm_model_facts(model)->vocab_size;
-    struct token_tree *tree = calloc(1, sizeof *tree);
-    struct spelled_token *all = malloc((size_t)n_vocab * sizeof *all);
-    if (tree)
-        tree->tokens = malloc((size_t)n_vocab * sizeof *tree->tokens);
-    bool made = tree && all && tree->tokens;
-    for (int32_t token = 0; made && token < n_vocab; token++) {
-        size_t length = 0;
-        const char *bytes = yalm_piece(model, token, &length);
-        if (bytes && length > 0 && !yalm_is_control(model, token) && !yalm_is_eos(model, token))
-            all[tree->n_tokens++] = (struct spelled_token){bytes, length, token};
-    }
-    if (made) {
-        tree->n_vocab = n_vocab;
-        qsort(all, (size_t)tree->n_tokens, sizeof *all, compare_spelled);
-        made = add_tokens(tree, all, tree->n_tokens);
-    }
-    free(all);
-    if (made)
-        return tree;
-    token_tree_close(tree);
-    return NULL;
-}
-
-void token_tree_close(struct token_tree *tree)
-{
-    if (tree == NULL)
-        return;
-    free(tree->nodes);
-    free(tree->tokens);
-    free(tree);
-}
-
-// ---------------------------------------------------------------- masks
 
 struct masker {
     const struct token_tree *tree;
@@ -146,7 +30,7 @@ struct masker *masker_open(const struct grammar *grammar, const struct token_tre
 {
     struct masker *m = calloc(1, sizeof *m);
     if (m)
-        m->states = malloc(((size_t)tree->depth + 1) * sizeof *m->states);
+        m->states = malloc(((size_t)tree->all.depth + 1) * sizeof *m->states);
     if (m == NULL || m->states == NULL) {
         free(m);
         *error = (yalm_error){YALM_NO_MEMORY, "out of memory for a grammar"};
@@ -201,7 +85,7 @@ static void add_mark(struct masker *m, struct mask *mask, int32_t mark)
         return;
     const int second = automaton_step(m->automaton, m->state, (unsigned char)bytes[0]);
     if (length > 1 && is_only(m, second, (unsigned char)bytes[1])) {
-        const struct token_tree *tree = m->tree;
+        const struct tree *tree = &m->tree->all;
         for (int i = 0; i < tree->n_nodes; i = tree->nodes[i].end)
             if (tree->nodes[i].byte == (unsigned char)bytes[0])
                 for (int k = i; k < tree->nodes[i].end; k++)
@@ -214,15 +98,22 @@ static void add_mark(struct masker *m, struct mask *mask, int32_t mark)
     mask->any = true;
 }
 
-static void walk(struct masker *m, struct mask *mask)
+// Adds the plain tokens that begin as the node says.
+static void add_plain(const struct masker *m, struct mask *mask, const struct tree_node *node)
 {
-    const struct token_tree *tree = m->tree;
-    const struct tree_node *nodes = tree->nodes;
-    memset(mask->bits, 0, m->n_words * sizeof *mask->bits);
-    mask->any = false;
-    m->states[0] = m->state;
-    for (int i = 0; i < tree->n_nodes;) {
-        const struct tree_node *node = &nodes[i];
+    const struct tree *tree = &m->tree->all;
+    const int end = node->end < tree->n_nodes ? tree->nodes[node->end].tokens : tree->n_tokens;
+    for (int i = node->tokens; i < end; i++) {
+        const int32_t token = tree->tokens[i];
+        mask->bits[token / 64] |= m->tree->plain[token / 64] & UINT64_C(1) << token % 64;
+    }
+}
+
+// Adds the tokens of the nodes from..to - 1 that lead somewhere, by the states above them.
+static void walk_nodes(struct masker *m, struct mask *mask, const struct tree *tree, int from, int to)
+{
+    for (int i = from; i < to;) {
+        const struct tree_node *node = &tree->nodes[i];
         const int state = automaton_step(m->automaton, m->states[node->depth - 1], node->byte);
         if (state == STATE_DEAD) {
             i = node->end;
@@ -235,7 +126,27 @@ static void walk(struct masker *m, struct mask *mask)
             mask->any = true;
         }
         i++;
+        if (tree != &m->tree->all || i == node->end || !automaton_is_plain(m->automaton, state))
+            continue;
+        add_plain(m, mask, node);
+        if (node->twin >= 0)
+            walk_nodes(m, mask, &m->tree->odd, node->twin + 1, m->tree->odd.nodes[node->twin].end);
+        mask->any = true; // something stands below the node, or it would have been a leaf
+        i = node->end;
     }
+}
+
+static void walk(struct masker *m, struct mask *mask)
+{
+    const struct token_tree *tree = m->tree;
+    const bool plain = automaton_is_plain(m->automaton, m->state);
+    m->states[0] = m->state;
+    mask->any = plain && tree->any_plain;
+    if (plain)
+        memcpy(mask->bits, tree->plain, m->n_words * sizeof *mask->bits);
+    else
+        memset(mask->bits, 0, m->n_words * sizeof *mask->bits);
+    walk_nodes(m, mask, plain ? &tree->odd : &tree->all, 0, plain ? tree->odd.n_nodes : tree->all.n_nodes);
     for (int i = 0; i < m->n_marks; i++)
         add_mark(m, mask, m->marks[i]);
     if (!automaton_accepts(m->automaton, m->state))

@@ -143,6 +143,16 @@ static bool find_loop(const struct grammar *g, const bool *blank, int *loop)
     return looked;
 }
 
+// A rule is plain, too, where another one that is makes an alternative.
+static void hand_on_plain(struct grammar *g)
+{
+    for (int i = 0; i < g->n_rules; i++)
+        for (int k = 0; k < g->rules[i].n; k++) {
+            const struct element *at = &g->elements[g->rules[i].alternatives[k]];
+            g->rules[i].plain |= at->kind == ELEMENT_CALL && at[1].kind == ELEMENT_END && g->rules[at->index].plain;
+        }
+}
+
 int build_end(struct builder *builder)
 {
     struct grammar *g = builder->grammar;
@@ -151,6 +161,7 @@ int build_end(struct builder *builder)
     bool good = has_text && blank && mark(g, true, has_text);
     if (good)
         drop_empty(g, has_text);
+    hand_on_plain(g);
     good = good && mark(g, false, blank) && find_loop(g, blank, &loop);
     builder->failed |= !good;
     free(has_text);

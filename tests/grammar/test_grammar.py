@@ -352,3 +352,19 @@ def test_masks_hold_what_goes_on(match, fable):
         "open",
     ]
     assert ", 0 wrong, whole" in match("grammar", "root ::= [^é]{3,9} | .", ["漢xé"[:2] + "yz"], fable)[0]
+
+
+def test_masks_within_strings(match, fable):
+    """Where any character may come, most tokens are taken together: with and without limits near the end."""
+    kinds = (
+        {},
+        {"maxLength": 17},
+        {"minLength": 20, "maxLength": 40},
+        {"minLength": 3},
+        {"pattern": "x$"},
+        {"enum": ["a b"]},
+    )
+    schema = {"type": "object", "properties": {f"p{i}": {"type": "string", **kind} for i, kind in enumerate(kinds)}}
+    text = '{"p0": "Once é\\n", "p1": "upon a time there", "p2": "was a girl with many long hairs", "p3": "and", "p4": "x x"'
+    found = match("schema", schema, [text + "}", text + ', "p5": "a b", "q": "{"}'], fable)
+    assert all(", 0 wrong, whole" in line for line in found), found
