@@ -211,7 +211,7 @@ FAULTS = (
     ),
     Fault(
         "grammar: a node of the vocabulary's trie ends a node too late",
-        "src/grammar/mask.c",
+        "src/grammar/tree.c",
         "for (size_t k = common; k < depth; k++)\n            tree->nodes[path[k]].end = tree->n_nodes;",
         "for (size_t k = common; k < depth; k++)\n            tree->nodes[path[k]].end = tree->n_nodes + 1;",
         ("release/grammar.py", "release/serve.py"),
