@@ -339,6 +339,8 @@ test-clients: cpu
 	@tools/setup.sh test
 	test -x build/clients/bin/python || python3 -m venv build/clients
 	build/clients/bin/python -m pip install -q -r tests/serve/clients/requirements.txt
+	test -x build/mcp/bin/python || python3 -m venv build/mcp
+	build/mcp/bin/python -m pip install -q -r tests/serve/clients/requirements-mcp.txt
 	@$(PYTHON) -m pytest -q tests/serve/test_clients.py
 
 # The CUDA half: its kernels and the whole backend run by the CPU, and what the compiler says of them where there is one.

@@ -2,7 +2,7 @@
 #pragma once
 #include "serve/generation.h"
 
-enum { MAX_MESSAGES = 10000, MAX_TOOLS = 128 };
+enum { MAX_MESSAGES = 10000, MAX_TOOLS = 1024 };
 
 enum tool_choice { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED };
 

@@ -75,9 +75,9 @@ static void add_permission(struct request *request, struct MHD_Response *respons
         return;
     MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
     MHD_add_response_header(response, "Vary", "Origin");
-    if (request->status != 204)
+    if (!request->preflight)
         return;
-    MHD_add_response_header(response, "Access-Control-Allow-Methods", request->route->method);
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     if (headers)
         MHD_add_response_header(response, "Access-Control-Allow-Headers", headers);
     MHD_add_response_header(response, "Access-Control-Max-Age", "600");
@@ -104,7 +104,7 @@ static enum MHD_Result queue(struct request *request, struct MHD_Response *respo
         MHD_add_response_header(response, "Retry-After", "1");
     if (request->status == 401)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (request->status == 405 || request->status == 204)
+    if (request->status == 405 || request->preflight)
         MHD_add_response_header(response, "Allow", request->route ? request->route->method : "GET, POST");
     request->answered = true;
     const enum MHD_Result queued = MHD_queue_response(request->connection, (unsigned)request->status, response);
@@ -224,7 +224,7 @@ static void check_header(struct request *request, const char *path, const char *
         request_fail(request, 403,
                      "requests from the pages of other sites, or to another name than localhost, need a key (--api-key-file)");
     else if (is_preflight(method)) { // whether it may ask, a page's browser asks without a key
-        request->status = 204;
+        request->preflight = true;
         request_finish(request);
     } else if (strcmp(request->route->method, strcmp(method, "HEAD") ? method : "GET") != 0)
         request_fail(request, 405, "%.100s takes %s, found %.20s", path, request->route->method, method);

@@ -51,6 +51,7 @@ struct request {
     bool streamed;    // goes out as it comes
     bool finished;    // nothing will be added
     bool waiting;     // the connection is suspended until there is more
+    bool preflight;   // a browser asks what a page may send
     bool interim;     // the client takes interim responses: it speaks HTTP/1.1
     bool asked;       // it sends nothing more, and has been written to
     atomic_bool left; // the client has gone

@@ -179,7 +179,7 @@ static void add_response(struct request *request, const struct responses *r, con
     }
     json_open(out, "usage", '{');
     json_integer(out, "input_tokens", (long long)g->n_prompt);
-    json_raw(out, "input_tokens_details", "{\"cached_tokens\":%zu}", g->n_cached);
+    json_raw(out, "input_tokens_details", "{\"cached_tokens\":%zu,\"cache_write_tokens\":0}", g->n_cached);
     json_integer(out, "output_tokens", (long long)g->n_generated);
     json_raw(out, "output_tokens_details", "{\"reasoning_tokens\":0}");
     json_integer(out, "total_tokens", (long long)(g->n_prompt + g->n_generated));

@@ -6,6 +6,8 @@ import subprocess
 import pytest
 from harness import HANG, ROOT
 
+from .conftest import TEMPLATE, with_template
+
 PYTHON = ROOT / "build/clients/bin/python"
 
 
@@ -17,6 +19,18 @@ def test_client(seeded_talker, client):
     command = [str(PYTHON), str(script), f"http://127.0.0.1:{seeded_talker.port}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+
+
+def test_tools_of_mcp_servers(start, tmp_path):
+    """Hundreds of them, each alone and all at once; nothing is generated."""
+    python = ROOT / "build/mcp/bin/python"
+    if not python.exists():
+        pytest.skip("build/mcp is not there: `make test-clients` makes it")
+    script = ROOT / "tests/serve/clients/use_mcp.py"
+    server = with_template(start, tmp_path, TEMPLATE, "-T", 16384)
+    command = [str(python), str(script), f"http://127.0.0.1:{server.port}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == 0 and done.stdout.endswith("done\n"), done.stderr
 
 
 def test_no_request_of_the_description_is_the_servers_fault(short_talker, tmp_path):

@@ -1,6 +1,8 @@
 """What the anthropic package does with the server at the address in argv[1]. Fails where it does not work."""
 
+import json
 import sys
+from pathlib import Path
 
 import anthropic
 
@@ -39,6 +41,13 @@ messages = [
     {"role": "user", "content": [result]},
 ]
 assert client.messages.create(**{**fields, "messages": messages, "max_tokens": 5}, tools=[tool]).content is not None
+
+# Each event is such as the package's types have it; with a request of an agent's, too.
+agent = json.loads((Path(__file__).parent.parent / "requests/claude_code.json").read_text())
+for request in ({}, agent, {**agent, "tool_choice": {"type": "any"}}):
+    asked = {**fields, "max_tokens": 60, "betas": ["interleaved-thinking-2025-05-14"], "stream": True}
+    for event in client.beta.messages.create(**asked, extra_body={**request, "max_tokens": 60}):
+        type(event).model_validate(event.model_dump(warnings=False))
 
 # More than the context holds, as some clients always ask.
 with client.messages.stream(**{**fields, "max_tokens": 32000}, stop_sequences=["e"]) as stream:

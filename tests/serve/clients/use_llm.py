@@ -11,6 +11,7 @@ MODELS = """- model_id: local
   model_name: any
   api_base: {url}/v1
   api_key_name: none
+  supports_tools: true
 - model_id: local-text
   model_name: any
   api_base: {url}/v1
@@ -32,5 +33,7 @@ with tempfile.TemporaryDirectory() as home:
     assert run("-m", "local", "Hello", "-s", "Be brief.", *fields).strip()
     assert run("-m", "local", "Hello", "--no-stream", *fields).strip()
     assert run("-c", "And then?", *fields).strip()  # the conversation goes on
+    look = 'def look(city: str) -> str:\n    "Looks at a city."\n    return city'
+    assert run("-m", "local", "Hello", "--functions", look, *fields).strip()
     assert run("-m", "local-text", "Once upon a time", *fields).strip()
 print("done")

@@ -1,6 +1,8 @@
 """What the openai package does with the server at the address in argv[1]. Fails where it does not work."""
 
+import json
 import sys
+from pathlib import Path
 from typing import Literal
 
 import openai
@@ -80,6 +82,17 @@ beast = client.responses.parse(
     model=model, input="Hello", text_format=Beast, extra_body={"seed": 5, "temperature": 0.5}
 )
 assert isinstance(beast.output_parsed, Beast)
+
+# Each event is such as the package's types have it; with a request of an agent's, too.
+agent = json.loads((Path(__file__).parent.parent / "requests/codex.json").read_text())
+for request in ({"model": model, "input": "Hello", "stream": True}, agent, {**agent, "tool_choice": "required"}):
+    for event in client.responses.create(**{**request, "max_output_tokens": 60}):
+        type(event).model_validate(event.model_dump(warnings=False))
+
+# A stream that is left early costs no more.
+with client.chat.completions.create(model=model, messages=hello, stream=True) as stream:
+    assert next(iter(stream)).choices
+assert client.chat.completions.create(**fields).choices
 
 # Errors are the package's own.
 long = [{"role": "user", "content": "word " * 5000}]
