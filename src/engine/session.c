@@ -47,6 +47,8 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
     if ((int)options->activations < YALM_ACTIVATIONS_AUTO || options->activations > YALM_ACTIVATIONS_FP32)
         return error_set(error, YALM_USAGE, "activations: found %d, expected auto, int16, int8 or fp32",
                          (int)options->activations);
+    if ((int)options->mtp < YALM_MTP_OFF || options->mtp > YALM_MTP_ON)
+        return error_set(error, YALM_USAGE, "mtp: found %d, expected off, auto or on", (int)options->mtp);
     struct settings settings; // a mistake is one whether the attention method wants them or not
     yalm_status status = settings_read(&settings, options, error);
     if (status == YALM_OK)

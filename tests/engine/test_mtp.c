@@ -262,6 +262,10 @@ static void test_refused(void **state)
     assert_int_equal(yalm_session_memory(&m->model, &options, &without, NULL), YALM_OK);
     assert_int_equal(with.kv_cache * 3, without.kv_cache * 4); // a fourth layer
     assert_true(with.scratch > without.scratch);
+    options.mtp = (yalm_mtp)7;
+    yalm_error error = {0};
+    assert_int_equal(yalm_session_memory(&m->model, &options, &with, &error), YALM_USAGE);
+    assert_string_equal(error.text, "mtp: found 7, expected off, auto or on");
     options.mtp = YALM_MTP_ON;
     options.attention = "sparq";
     check_refused(m, options, "one by one");
