@@ -280,25 +280,27 @@ fuzzers: $(FUZZERS)
 TEST_BUILDS := release asan tsan openmp emulated fuzz
 MORE_BUILDS := cuda emulated-msan emulated-asan arm64
 test-builds: $(TEST_BUILDS:%=test-build-%)
+# And what each took of the processor: user and system.
+took = && mkdir -p build && times >build/$@.times && sed -n '2s/^/$@: /p' build/$@.times
 test-build-first:
-	@$(MAKE) --no-print-directory -s VARIANT=release cpu
+	@$(MAKE) --no-print-directory -s VARIANT=release cpu $(took)
 test-build-release: test-build-first
-	@$(MAKE) --no-print-directory -s VARIANT=release test-programs $(if $(shell command -v $(MPICC) 2>/dev/null),mpi)
+	@$(MAKE) --no-print-directory -s VARIANT=release test-programs $(if $(shell command -v $(MPICC) 2>/dev/null),mpi) $(took)
 test-build-asan: test-build-first
-	@$(MAKE) --no-print-directory -s VARIANT=asan all test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=asan all test-programs $(took)
 # Of these the short suite runs few programs: THREADED_PROGRAMS of tests/run.py, and of ThreadSanitizer's the server.
 SHORT_PROGRAMS := cpu/test_team engine/test_session
 test-build-tsan test-build-openmp: test-build-%: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=$* $(if $(THOROUGH),all test-programs,$(SHORT_PROGRAMS:%=build/$*/tests/%) \
-	    $(if $(filter tsan,$*),all build/tsan/tests/parity/driver))
+	    $(if $(filter tsan,$*),all build/tsan/tests/parity/driver)) $(took)
 test-build-emulated test-build-emulated-asan: test-build-%: test-build-first
-	@$(MAKE) --no-print-directory -s VARIANT=$* all cuda-test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=$* all cuda-test-programs $(took)
 test-build-emulated-msan: test-build-first
-	@$(MAKE) --no-print-directory -s VARIANT=emulated-msan cuda-test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=emulated-msan cuda-test-programs $(took)
 test-build-fuzz: test-build-first
-	@$(MAKE) --no-print-directory -s VARIANT=fuzz fuzzers
+	@$(MAKE) --no-print-directory -s VARIANT=fuzz fuzzers $(took)
 test-build-arm64:
-	@$(MAKE) --no-print-directory -s VARIANT=arm64 cpu test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=arm64 cpu test-programs $(took)
 test-build-cuda: test-build-first
 	$(if $(NVCC),@$(MAKE) --no-print-directory -s VARIANT=release cuda CUDA_ARCHS=all)
 
