@@ -44,10 +44,8 @@ enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT
 // alike, and only what they are multiplied by is read in another way. Tables of functions are made with it.
 #define QUANT_TYPES(ROW, ...)                                                                                                  \
     QUANT_KERNELS(ROW, __VA_ARGS__)                                                                                            \
-    ROW(Q5U, q5k, __VA_ARGS__)                                                                                                 \
     ROW(Q4A, q4k, __VA_ARGS__)                                                                                                 \
     ROW(Q5A, q5k, __VA_ARGS__)                                                                                                 \
-    ROW(MXFP4, q4n, __VA_ARGS__)                                                                                               \
     ROW(IQ4XS, iq4nl, __VA_ARGS__)                                                                                             \
     ROW(Q4Z32, q4k, __VA_ARGS__)                                                                                               \
     ROW(Q4Z64, q4k, __VA_ARGS__)                                                                                               \
@@ -58,7 +56,9 @@ enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT
     ROW(Q4K, q4k, __VA_ARGS__)                                                                                                 \
     ROW(Q5K, q5k, __VA_ARGS__)                                                                                                 \
     ROW(Q6K, q6k, __VA_ARGS__)                                                                                                 \
-    ROW(IQ4NL, iq4nl, __VA_ARGS__)
+    ROW(Q5U, q5u, __VA_ARGS__)                                                                                                 \
+    ROW(IQ4NL, iq4nl, __VA_ARGS__)                                                                                             \
+    ROW(MXFP4, mxfp4, __VA_ARGS__)
 // Those that the CUDA half multiplies.
 #define DEVICE_QUANT_TYPES(ROW, ...)                                                                                           \
     ROW(Q8, q8, __VA_ARGS__)                                                                                                   \
@@ -106,7 +106,7 @@ static inline int dtype_zeros(enum dtype type)
 // Whether other types share this one's kernels.
 static inline int dtype_is_shared(enum dtype type)
 {
-    return type == DTYPE_Q4N || type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_IQ4NL;
+    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_IQ4NL;
 }
 // Whether eight groups' scales stand together: columns are a multiple of QUANT_EIGHT_COLS.
 static inline int dtype_in_eights(enum dtype type)

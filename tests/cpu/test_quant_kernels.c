@@ -110,10 +110,8 @@ enum { TYPES = sizeof types / sizeof *types, KINDS = 2 * TYPES }; // every form 
 static bool left_out(int kind, int i)
 {
     switch (types[kind % TYPES]) {
-    case DTYPE_Q5U:
     case DTYPE_Q4A:
     case DTYPE_Q5A:
-    case DTYPE_MXFP4:
     case DTYPE_IQ4XS:
     case DTYPE_Q4Z32:
     case DTYPE_Q4Z64:

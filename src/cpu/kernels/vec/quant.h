@@ -27,16 +27,11 @@ VEC_INLINE ptrdiff_t rows_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t lengt
 
 // ------------------------------------------------------------------------------------------ rows
 
-// The table of a type, of which it is known whose kernels multiply it.
-VEC_INLINE const int8_t *values_of(enum dtype kernels, enum dtype type)
-{
-    return dtype_table(kernels) ? dtype_table(kernels == DTYPE_Q4N ? type : kernels) : NULL;
-}
 VEC_INLINE struct quants_at quants_of_row(enum dtype type, const struct product_args *a, ptrdiff_t row, ptrdiff_t group)
 {
     const ptrdiff_t groups = (ptrdiff_t)quant_groups(a->cols);
     const uint8_t *low = (const uint8_t *)a->w + row * groups * (ptrdiff_t)dtype_group_bytes[type];
-    return groups_on(type, (struct quants_at){low, low + groups * low_bytes(type), values_of(type, a->type)}, group);
+    return groups_on(type, (struct quants_at){low, low + groups * low_bytes(type)}, group);
 }
 VEC_INLINE const uint8_t *scales_of_row(enum dtype type, const struct product_args *a, ptrdiff_t row, ptrdiff_t group)
 {

@@ -205,11 +205,11 @@ VEC_INLINE void load_groups(ivec w[4], const uint8_t *p)
 }
 
 // The numbers of two groups, or of one, whose four bits are looked up. A byte is two columns, the low four bits first.
-VEC_INLINE ivec looked_up(struct quants_at at, int groups)
+VEC_INLINE ivec looked_up(enum dtype type, struct quants_at at, int groups)
 {
     const ivec w = _mm512_cvtepu8_epi16(groups == 2 ? _mm256_loadu_si256((const __m256i *)at.low)
                                                     : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)at.low)));
-    return ivec_look_up(at.table, 0, _mm512_and_si512(_mm512_or_si512(w, _mm512_slli_epi16(w, 4)), ivec_set8(15)));
+    return ivec_look_up(dtype_table(type), 0, _mm512_and_si512(_mm512_or_si512(w, _mm512_slli_epi16(w, 4)), ivec_set8(15)));
 }
 
 // The bytes of 8 groups, piece by piece: with VNNI 128 more, as bytes without sign; else as 16-bit integers, even
@@ -219,7 +219,7 @@ VEC_INLINE void byte_pieces(enum dtype type, struct quants_at at, ivec even[4], 
     ivec w[4], pieces[4];
     if (dtype_table(type))
         for (int i = 0; i < 4; i++)
-            w[i] = looked_up(groups_on(type, at, (ptrdiff_t)2 * i), 2);
+            w[i] = looked_up(type, groups_on(type, at, (ptrdiff_t)2 * i), 2);
     else
         load_groups(w, at.low);
     transpose_within(pieces, w);
@@ -417,7 +417,7 @@ VEC_INLINE ivec six_bit_pair(enum dtype type, ivec nibbles, struct quants_at at,
 {
     type = dtype_quants[type];
     if (dtype_table(type))
-        return ivec_look_up(at.table, plus, nibbles);
+        return ivec_look_up(dtype_table(type), plus, nibbles);
     const int words = type == DTYPE_Q6 ? 2 : 1; // of a group's four bytes
     const ivec all = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi32((__mmask8)((1 << words * groups) - 1), at.high));
     if (words == 1) { // each column's byte, and of it the bit
@@ -448,7 +448,7 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
     const uint8_t *p = at.low;
     enum { CHOOSE = 0xca, OR_AND = 0xa8, AND_XOR = 0x6a }; // of bits a, b, c: a ? b : c, (a | b) & c, (a & b) ^ c
     if (dtype_is_byte(type)) {
-        const ivec w = dtype_table(type) ? looked_up(at, groups)
+        const ivec w = dtype_table(type) ? looked_up(type, at, groups)
                        : groups == 2     ? ivec_load(p)
                                          : _mm512_maskz_loadu_epi64(0x0f, p);
         ivec_store(to, _mm512_xor_si512(w, _mm512_set1_epi8(BYTES_PLUS)));

@@ -210,8 +210,8 @@ VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, ivec even[PIECE
     if (dtype_table(type)) {
 #pragma GCC unroll 4
         for (int i = 0; i < PIECES; i++) {
-            even[i] = ivec_look_up(at.table, 32, even[i]);
-            odd[i] = ivec_look_up(at.table, 32, odd[i]);
+            even[i] = ivec_look_up(dtype_table(type), 32, even[i]);
+            odd[i] = ivec_look_up(dtype_table(type), 32, odd[i]);
         }
     } else if (type == DTYPE_Q5K) { // the sign's bit turned over is what adding 16 does
         const ivec mask = ivec_set8(0x10), fifths = ivec_xor(lane_words(at.high, 1, 0), ivec_set8(0xff));

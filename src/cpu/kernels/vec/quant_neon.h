@@ -234,11 +234,11 @@ VEC_INLINE int32x4_t odd_bytes(int32x4_t x)
 }
 #endif
 // A group's numbers in their order, whose four bits are looked up. A byte is two columns, the low four bits first.
-VEC_INLINE ivec looked_up(struct quants_at at)
+VEC_INLINE ivec looked_up(enum dtype type, struct quants_at at)
 {
     const uint8x16_t twice = vld1q_u8(at.low), lower = vandq_u8(twice, vdupq_n_u8(15)), upper = vshrq_n_u8(twice, 4);
     const ivec nibbles = {vreinterpretq_s32_u8(vzip1q_u8(lower, upper)), vreinterpretq_s32_u8(vzip2q_u8(lower, upper))};
-    return ivec_look_up(at.table, 0, nibbles);
+    return ivec_look_up(dtype_table(type), 0, nibbles);
 }
 
 // The bytes of 4 groups: piece by piece; without dot products as 16-bit integers, even and odd columns apart.
@@ -246,7 +246,7 @@ VEC_INLINE void byte_pieces(enum dtype type, struct quants_at at, ivec even[4], 
 {
     ivec w[4], pieces[4];
     for (int i = 0; i < 4; i++)
-        w[i] = dtype_table(type) ? looked_up(groups_on(type, at, i)) : ivec_load(at.low + (ptrdiff_t)32 * i);
+        w[i] = dtype_table(type) ? looked_up(type, groups_on(type, at, i)) : ivec_load(at.low + (ptrdiff_t)32 * i);
     transpose_within(pieces, w);
     for (int i = 0; i < 4; i++) {
 #ifdef __ARM_FEATURE_DOTPROD
@@ -338,7 +338,7 @@ VEC_INLINE ivec group_in_order(enum dtype type, struct quants_at at)
     if (type == DTYPE_Q8)
         return ivec_load(at.low);
     if (dtype_table(type))
-        return looked_up(at);
+        return looked_up(type, at);
     // A byte is two columns, the low four bits first.
     const uint8x16_t twice = vld1q_u8(at.low), lower = vandq_u8(twice, vdupq_n_u8(15)), upper = vshrq_n_u8(twice, 4);
     const ivec nibbles = {vreinterpretq_s32_u8(vzip1q_u8(lower, upper)), vreinterpretq_s32_u8(vzip2q_u8(lower, upper))};

@@ -13,12 +13,11 @@ VEC_INLINE ptrdiff_t high_bytes(enum dtype type)
     return (ptrdiff_t)dtype_group_bytes[type] - low_bytes(type);
 }
 
-// Where a group lies in both planes of its row, and what its bits stand for, where these are looked up.
+// Where a group lies in both planes of its row.
 struct quants_at {
     const uint8_t *low, *high;
-    const int8_t *table;
 };
 VEC_INLINE struct quants_at groups_on(enum dtype type, struct quants_at at, ptrdiff_t groups)
 {
-    return (struct quants_at){at.low + groups * low_bytes(type), at.high + groups * high_bytes(type), at.table};
+    return (struct quants_at){at.low + groups * low_bytes(type), at.high + groups * high_bytes(type)};
 }

@@ -20,10 +20,23 @@ VEC_INLINE vec eights_halves(const uint8_t *p, ptrdiff_t apart, int n);
 VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdiff_t apart, int n);
 // Eight groups' scales and zero points at p, of which there are `zeros`, and with 16 groups those `apart` bytes further.
 VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n);
-// n bytes e without sign as 2^(e - 128), subnormal ones too, and whatever behind them.
+// n bytes e without sign as 2^(e - 128), subnormal ones too, and zeros.
 VEC_INLINE vec powers(const uint8_t *p, int n);
 // n pairs of fp16, n <= VEC, and zeros.
 VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n);
+
+// 2, 4 or 8 bytes at p. (Of bytes that were just stored apart a processor would wait for the whole.)
+VEC_INLINE int64_t loaded(const uint8_t *p, int bytes)
+{
+    uint16_t two;
+    uint32_t four;
+    int64_t eight;
+    if (bytes == 2)
+        return memcpy(&two, p, 2), two;
+    if (bytes == 4)
+        return memcpy(&four, p, 4), four;
+    return memcpy(&eight, p, 8), eight;
+}
 
 #ifdef __AVX512F__
 VEC_INLINE __m128i both_eights(const uint8_t *p, ptrdiff_t apart, int n)
@@ -56,14 +69,9 @@ VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdi
     *scale = _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(63)));
     *minimum = _mm512_cvtepi32_ps(_mm512_or_si512(_mm512_srli_epi32(bytes, 6), _mm512_slli_epi32(upper, 2)));
 }
-// Up to eight bytes at p, and `apart` further.
 VEC_INLINE __m128i both_parts(const uint8_t *p, ptrdiff_t apart, int n, int bytes)
 {
-    int64_t part[2] = {0, 0};
-    memcpy(part, p, (size_t)bytes);
-    if (n > 8)
-        memcpy(part + 1, p + apart, (size_t)bytes);
-    return _mm_set_epi64x(part[1], part[0]);
+    return _mm_set_epi64x(n > 8 ? loaded(p + apart, bytes) : 0, loaded(p, bytes));
 }
 VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n)
 {
@@ -85,7 +93,8 @@ VEC_INLINE vec powers(const uint8_t *p, int n)
     const __m512i e = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p));
     const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
     const __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
-    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, small, _mm512_set1_epi32(1 << 21), e));
+    const __m512i all = _mm512_mask_sllv_epi32(normal, small, _mm512_set1_epi32(1 << 21), e);
+    return _mm512_maskz_mov_ps((__mmask16)((1u << n) - 1), _mm512_castsi512_ps(all));
 }
 VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n)
 {
@@ -120,14 +129,11 @@ VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdi
 VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n)
 {
     (void)apart, (void)n;
-    uint16_t half[8] = {0};
-    int64_t byte = 0;
-    memcpy(half, p, (size_t)zeros * sizeof *half);
-    memcpy(&byte, p + (ptrdiff_t)2 * zeros, (size_t)zeros);
+    const __m128i half = zeros == 8 ? _mm_loadu_si128((const __m128i *)p) : _mm_cvtsi64_si128(loaded(p, 2 * zeros));
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
                   at = _mm256_srli_epi32(lane, 3 - __builtin_ctz((unsigned)zeros));
-    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(byte));
-    *scale = _mm256_permutevar8x32_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)half)), at);
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(loaded(p + (ptrdiff_t)2 * zeros, zeros)));
+    *scale = _mm256_permutevar8x32_ps(_mm256_cvtph_ps(half), at);
     *zero = _mm256_permutevar8x32_ps(_mm256_cvtepi32_ps(bytes), at);
 }
 VEC_INLINE vec powers(const uint8_t *p, int n)
@@ -137,7 +143,9 @@ VEC_INLINE vec powers(const uint8_t *p, int n)
     const __m256i e = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(part));
     const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), e);
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+    const __m256i all = _mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e));
+    const __m256i there = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return _mm256_castsi256_ps(_mm256_and_si256(all, there));
 }
 VEC_INLINE vec halves_of_words(__m256i words) // the lower 16 bits of each
 {
@@ -209,7 +217,10 @@ VEC_INLINE vec powers(const uint8_t *p, int n)
     uint8_t part[VEC] = {0};
     memcpy(part, p, (size_t)n);
     const uint16x8_t e = vmovl_u8(vld1_u8(part));
-    return (vec){power_of(vmovl_u16(vget_low_u16(e))), power_of(vmovl_high_u16(e))};
+    float all[VEC], there[VEC] = {0};
+    vec_store(all, (vec){power_of(vmovl_u16(vget_low_u16(e))), power_of(vmovl_high_u16(e))});
+    memcpy(there, all, (size_t)n * sizeof *all);
+    return vec_load(there);
 }
 VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n)
 {
@@ -261,18 +272,18 @@ VEC_INLINE struct group_scales scales_of(enum dtype type, const uint8_t *scales,
     return found;
 }
 
-// Of the types that have no kernels of their own, once for all: in each of the few products it would be much text.
-static __attribute__((noinline)) void scales_of_others(struct group_scales *to, enum dtype type, const uint8_t *scales, int n)
+// Of the types that have no kernels of their own, once for all: in each of the few products it would be much text. (Cold, so
+// that nothing waits in registers for a call that the others do not make.)
+static __attribute__((noinline, cold)) void scales_of_others(struct group_scales *to, enum dtype type, const uint8_t *scales,
+                                                             int n)
 {
     switch (type) {
 #define CASE(TYPE)                                                                                                             \
     case DTYPE_##TYPE:                                                                                                         \
         *to = scales_of(DTYPE_##TYPE, scales, n);                                                                              \
         break;
-        CASE(Q5U)
         CASE(Q4A)
         CASE(Q5A)
-        CASE(MXFP4)
         CASE(IQ4XS)
         CASE(Q4Z32)
         CASE(Q4Z64)

@@ -19,7 +19,7 @@ VEC_INLINE __m256i six_bit_group(enum dtype type, struct quants_at at, int plus)
     const __m256i nibbles = _mm256_and_si256(_mm256_or_si256(twice, _mm256_slli_epi16(twice, 4)), _mm256_set1_epi8(15));
     type = dtype_quants[type];
     if (dtype_table(type))
-        return _mm256_shuffle_epi8(six_bit_table(at.table, plus), nibbles);
+        return _mm256_shuffle_epi8(six_bit_table(dtype_table(type), plus), nibbles);
     if (type == DTYPE_Q5 || type == DTYPE_Q5K) { // each column's byte, and of it the bit
         int32_t word;
         memcpy(&word, at.high, sizeof word);
