@@ -202,6 +202,10 @@ typedef struct yalm_session_options {
     // faster and takes no others with it; its sums have another order, and therefore other last bits.
     bool several;
     yalm_mtp mtp; // costs a cache of one layer, and with each token that is evaluated a part of the head's work
+    // CPU, dense attention. The same bits, however a text was cut into pieces. What yalm_eval() reads is a prompt, and is
+    // computed alike in pieces of any length; but the last token of a call with YALM_LOGITS_LAST is computed as those are that
+    // come one by one. From such tokens no other text goes on: yalm_session_common() counts a prompt's alone.
+    bool exact;
     // How a token that is decoded alone attends to a long context: "dense" reads every key and value; "sparq", "nomad" and
     // "hybrid" read less, and differ in what they compute.
     const char *attention;
@@ -293,8 +297,10 @@ YALM_API int64_t yalm_rollback_point(const yalm_session *session, int64_t positi
 
 YALM_API const yalm_model *yalm_session_model(const yalm_session *session);
 
-// How many of tokens[0..n) the session's text begins with; 0 past its context.
+// How many of tokens[0..n) the session's text begins with; 0 past its context. At most yalm_session_settled().
 YALM_API size_t yalm_session_common(const yalm_session *session, const int32_t *tokens, size_t n);
+// The tokens that another text with the same beginning can go on from: all, or with options.exact those of its prompt.
+YALM_API int64_t yalm_session_settled(const yalm_session *session);
 
 // The session's tokens, of which it knows at most its context's last ones: copies the last `room` of them to `tokens`, and
 // returns how many.

@@ -17,8 +17,9 @@ struct task {
     int layer, kv_head, thread;
     int first_token, n_tokens;   // of the batch
     int n_queries;               // n_tokens * group
-    float *acc, *max, *sum;      // (n_queries, head_dim), (n_queries), (n_queries)
-    int *first, *last;           // (n_queries), scratch for masks
+    int n_beside;                // rows behind them that see all keys, and are nobody's
+    float *acc, *max, *sum;      // (n_queries + n_beside, head_dim), (n_queries + n_beside) each
+    int *first, *last;           // likewise, scratch for masks
     const void *next_k, *next_v; // keys and values that this thread will probably read after the task's, or NULL
     void *kernel_scratch;
 };
@@ -28,7 +29,7 @@ size_t attention_task_scratch(const struct cpu_state *s)
     size_t most = 0;
     for (int i = 0; i < config_n_kinds(s->config); i++) {
         const struct cpu_kind *kind = &s->kinds[i];
-        const size_t queries = (size_t)kind->group * kind->block_tokens;
+        const size_t queries = (size_t)kind->group * kind->block_tokens + ATTENTION_MOST_BESIDE;
         const size_t bytes = queries * (kind->head_dim + 2) * sizeof(float) + 2 * queries * sizeof(int);
         most = bytes > most ? bytes : most;
     }
@@ -131,10 +132,11 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         masked = task->first[i] > 0 || task->last[i] < n_keys;
     const size_t at = (size_t)slot * d * kv_sizes[s->kv_type];
     const float *v_scales = cpu_value_scales(s, task->layer, task->kv_head);
-    const bool many = kind->fixed && task->n_queries >= kind->fixed->least;
-    (many                             ? kind->fixed->attend
-     : has_few(kind, task->n_queries) ? kind->few->attend
-                                      : s->kernels->attend)[s->kv_type](&(struct attend_args){
+    const int n = task->n_queries + task->n_beside;
+    const bool many = kind->fixed && n >= kind->fixed->least;
+    (many               ? kind->fixed->attend
+     : has_few(kind, n) ? kind->few->attend
+                        : s->kernels->attend)[s->kv_type](&(struct attend_args){
         .acc = task->acc,
         .max = task->max,
         .sum = task->sum,
@@ -143,7 +145,7 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         .v = (const uint8_t *)cpu_values(s, task->layer, task->kv_head) + at,
         .k_scales = k_scales,
         .v_scales = v_scales ? v_scales + slot : NULL,
-        .n_queries = task->n_queries,
+        .n_queries = n,
         .n_keys = n_keys,
         .head_dim = d,
         .softcap = task->softcap,
@@ -206,6 +208,10 @@ static void attend_positions(const struct task *task, int64_t from, int64_t to)
             task->first[i] = clamp_to(kv_first_visible(kv, position) - from, n_keys);
             task->last[i] = clamp_to(position + 1 - from, n_keys);
         }
+        for (int i = task->n_queries; i < task->n_queries + task->n_beside; i++) {
+            task->first[i] = 0;
+            task->last[i] = n_keys;
+        }
         attend_slots(task, q, kv_slot(kv, from), n_keys);
     }
 }
@@ -229,8 +235,9 @@ static void attend_sinks(const struct task *task)
 
 static void task_begin(const struct task *task)
 {
-    memset(task->acc, 0, sizeof(float) * task->n_queries * task->kind->head_dim);
-    for (int i = 0; i < task->n_queries; i++) {
+    const int n = task->n_queries + task->n_beside;
+    memset(task->acc, 0, sizeof(float) * n * task->kind->head_dim);
+    for (int i = 0; i < n; i++) {
         task->max[i] = -INFINITY;
         task->sum[i] = 0;
     }
@@ -263,7 +270,7 @@ static struct task task_make(struct cpu_state *s, const struct batch *batch, int
 {
     const struct cpu_kind *kind = cpu_kind_of(s, layer);
     struct task task = {.s = s, .batch = batch, .kind = kind, .layer = layer, .thread = me->thread};
-    const size_t most = (size_t)kind->group * kind->block_tokens;
+    const size_t most = (size_t)kind->group * kind->block_tokens + ATTENTION_MOST_BESIDE;
     task.acc = cpu_own(s, s->task_scratch, me->thread);
     task.max = task.acc + most * kind->head_dim;
     task.sum = task.max + most;
@@ -282,6 +289,17 @@ static struct task task_of_step(struct cpu_state *s, const struct batch *batch, 
     return task;
 }
 
+// Exact bits: a query's result is not to depend on those that stand beside it. The kernel in floats takes more than 8 queries
+// in blocks of 192 keys, from the first that any of them sees. So it gets more of them, and one that sees a key whose slot
+// begins a block. Returns where that is.
+static int64_t stand_beside(struct task *task, int64_t first)
+{
+    enum { MORE_THAN_FEW = ATTENTION_MOST_BESIDE + 1, BLOCK_KEYS = 192 }; // vec/attend_many.h
+    const int64_t begin = first - kv_slot(&task->kind->kv, first) % BLOCK_KEYS;
+    task->n_beside = task->n_queries < MORE_THAN_FEW ? MORE_THAN_FEW - task->n_queries : begin < first;
+    return begin;
+}
+
 // The queries of a block of the batch's tokens, of one KV head.
 static void attend_block(struct task *task, int first_token, int tokens)
 {
@@ -291,10 +309,11 @@ static void attend_block(struct task *task, int first_token, int tokens)
     task->first_token = first_token;
     task->n_tokens = batch->n - first_token < tokens ? batch->n - first_token : tokens;
     task->n_queries = task->n_tokens * kind->group;
-    const int64_t position = batch->position + task->first_token;
+    const int64_t position = batch->position + task->first_token, first = kv_first_visible(&kind->kv, position);
+    const int64_t begin = s->plan.exact ? stand_beside(task, first) : first;
     task_begin_first(task);
     attend_sinks(task);
-    attend_positions(task, kv_first_visible(&kind->kv, position), position + task->n_tokens);
+    attend_positions(task, begin, position + task->n_tokens);
     for (int q = 0; q < task->n_queries; q++)
         write_output(s, kind, task->kv_head, task->first_token, q, task->acc + (size_t)q * kind->head_dim,
                      task->sum[q] > 0 ? 1.0f / task->sum[q] : 0.0f);
@@ -499,7 +518,7 @@ void attention_attend(struct cpu_state *s, const struct batch *batch, const stru
 {
     if (s->policy->applies(s, batch->n, batch->position, step->layer))
         s->policy->attend(s, batch, step->layer, me);
-    else if (batch->n > cpu_kind_of(s, step->layer)->query_tokens && !batch->apart)
+    else if (!batch->apart && (s->plan.exact || batch->n > cpu_kind_of(s, step->layer)->query_tokens))
         attend_blocks(s, batch, step, me);
     else
         attend_few(s, batch, step, me);

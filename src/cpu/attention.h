@@ -5,6 +5,9 @@
 #pragma once
 #include "cpu/state.h"
 
+// Rows that may be read behind a task's queries in rotated_q.
+enum { ATTENTION_MOST_BESIDE = 8 };
+
 // Rotates the batch's queries (state->q) into rotated_q and its keys into the cache, and copies its values there.
 // Also where a run looks whether it has been cancelled (state->stopped).
 void attention_append(struct cpu_state *state, const struct batch *batch, const struct step *step, struct member *me);

@@ -50,7 +50,7 @@ size_t matmul_groups_bytes(const struct cpu_state *s, int n, int cols)
 static void quantise_groups(struct cpu_state *s, const struct member *me, const float *x, int n, int cols, struct span span)
 {
     const int size = group_size(me, n);
-    const struct quant_form *form = plan_quant_form(s->plan.quant, size);
+    const struct quant_form *form = plan_quant_form_of(&s->plan, size, me->apart);
     uint8_t *to = s->quantised;
     for (int t = 0; t < n; t += size, to += group_bytes(s, cols))
         form->quantise(to, x + (size_t)t * cols, cols, n - t < size ? n - t : size, cols, span.first, span.last);
@@ -188,7 +188,7 @@ static void quantised_rows(struct cpu_state *s, const struct member *me, const s
                            ptrdiff_t ldy, int n)
 {
     const int size = group_size(me, n), block = rows_of_groups(w, rows, size < n);
-    const struct quant_form *form = plan_quant_form(s->plan.quant, size);
+    const struct quant_form *form = plan_quant_form_of(&s->plan, size, me->apart);
     for (int first = rows.first; first < rows.last; first += block) {
         const uint8_t *x = s->quantised;
         for (int t = 0; t < n; t += size, x += group_bytes(s, w->cols))

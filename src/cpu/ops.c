@@ -104,7 +104,7 @@ static void attend_apart(const struct walk *k, const struct step *step)
             memcpy(own->v, s->v + t * kv_dim, sizeof *s->v * kv_dim);
         }
     for (int t = 0; t < pass->n_turns; t++)
-        attend(pass->turns[t].state, &(struct batch){.n = 1, .position = pass->turns[t].position}, step, k->me);
+        attend(pass->turns[t].state, &(struct batch){.n = 1, .position = pass->turns[t].position, .apart = true}, step, k->me);
     for (struct span turns; team_claim(k->me, pass->n_turns, 1, &turns);)
         for (ptrdiff_t t = turns.first; t < turns.last; t++)
             memcpy(s->attended + t * q_dim, pass->turns[t].state->attended, sizeof *s->attended * q_dim);

@@ -133,6 +133,28 @@ struct product_plan plan_products(const struct cpu_kernels *kernels, yalm_activa
     return plan;
 }
 
+// Tiles of 16-bit integers, and the short form, go over to floats in an order that depends on how many tokens a tile has.
+static bool depends_on_number(const struct product_plan *plan, const struct multiplier *m)
+{
+    return m->matmul16 && (m->matmul16 == matmul16_of(plan->kernels, MATMUL16_SHORT) ||
+                           m->matmul16 == matmul16_of(plan->kernels, MATMUL16_INTEGERS));
+}
+
+void plan_make_exact(struct product_plan *plan)
+{
+    plan->exact = true;
+    plan->most_few = 0;
+    for (int type = 0; type < DTYPE_WEIGHTS; type++) {
+        struct multiplier last = plan->by[type][plan->n_by[type] - 1];
+        if (depends_on_number(plan, &last))
+            last = (struct multiplier){.form = TOKENS_PACKED};
+        last.least = 1;
+        if (plan->n_by[type] > 1)
+            plan->by[type][1] = last;
+        plan->n_by[type] = plan->n_by[type] > 1 ? 2 : 1;
+    }
+}
+
 const struct multiplier *plan_multiplier(const struct product_plan *plan, enum dtype type, int n, bool apart)
 {
     int i = apart ? 0 : plan->n_by[type] - 1;
@@ -164,11 +186,16 @@ const struct quant_form *plan_quant_form(const struct quant_kernels *quant, int 
     return n <= QUANT_FEW ? &quant->few : n <= QUANT_SOME && quant->some.size ? &quant->some : &quant->many;
 }
 
+const struct quant_form *plan_quant_form_of(const struct product_plan *plan, int n, bool apart)
+{
+    return plan->exact && !apart ? &plan->quant->many : plan_quant_form(plan->quant, n);
+}
+
 size_t plan_quantised_bytes(const struct quant_kernels *quant, int n, int cols)
 {
-    size_t bytes = 0;
-    const int most[] = {QUANT_FEW, QUANT_SOME, n};
-    for (int i = 0; i < 3; i++) {
+    size_t bytes = quant->many.size(n, cols);
+    const int most[] = {QUANT_FEW, QUANT_SOME};
+    for (int i = 0; i < 2; i++) {
         const int tokens = n < most[i] ? n : most[i];
         const size_t size = plan_quant_form(quant, tokens)->size(tokens, cols);
         bytes = size > bytes ? size : bytes;
@@ -178,7 +205,9 @@ size_t plan_quantised_bytes(const struct quant_kernels *quant, int n, int cols)
 
 static int most_of(const struct product_plan *plan, enum dtype type, int i)
 {
-    return i + 1 < plan->n_by[type] ? plan->by[type][i + 1].least - 1 : plan->chunk;
+    if (i + 1 == plan->n_by[type])
+        return plan->chunk;
+    return plan->by[type][i + 1].least > 1 ? plan->by[type][i + 1].least - 1 : 1;
 }
 
 int plan_most(const struct product_plan *plan, enum token_form form)
@@ -252,7 +281,9 @@ static void append_kind(struct listing *text, const struct product_plan *plan, t
     listing_add(text, ": tokens as %s", name);
     for (int i = 1; i < plan->n_by[like]; i++) {
         const char *next = form_name(plan, &plan->by[like][i]);
-        if (strcmp(next, name) != 0)
+        if (strcmp(next, name) != 0 && plan->exact)
+            listing_add(text, "; a prompt's as %s", next);
+        else if (strcmp(next, name) != 0)
             listing_add(text, "; %d and more as %s", plan->by[like][i].least, next);
         name = next;
     }

@@ -30,6 +30,7 @@ struct product_plan {
     type_set types;                    // that the model's matrices have
     int chunk;                         // most tokens
     int most_few; // up to so many tokens are few: their products read a matrix as decode's do, in long claims
+    bool exact;   // tokens that are not apart have the kernels of many, however few they are
     // Ascending; the first one is of a single token, and of tokens apart. None begins beyond `chunk`.
     struct multiplier by[DTYPE_WEIGHTS][MOST_MULTIPLIERS];
     int n_by[DTYPE_WEIGHTS];
@@ -43,6 +44,9 @@ static inline enum dtype unpacked_type(enum dtype type)
 
 struct product_plan plan_products(const struct cpu_kernels *kernels, yalm_activations activations, type_set types, int chunk);
 
+// From now on what a token becomes depends on whether it is apart, and not on how many there are.
+void plan_make_exact(struct product_plan *plan);
+
 // What the options leave open. YALM_USAGE where matrices of these types are not multiplied with such tokens at all.
 yalm_status plan_resolve(yalm_activations *activations, type_set types, type_set of_layers, yalm_error *error);
 
@@ -54,8 +58,9 @@ const struct multiplier *plan_multiplier(const struct product_plan *plan, enum d
 unsigned plan_forms(const struct product_plan *plan, type_set types, int n, bool apart);
 unsigned plan_all_forms(const struct product_plan *plan, type_set types);
 
-// What n tokens become for quantised matrices, and the most bytes that up to n of them take.
+// What n tokens become for quantised matrices, by their number and in a plan, and the most bytes that up to n of them take.
 const struct quant_form *plan_quant_form(const struct quant_kernels *quant, int n);
+const struct quant_form *plan_quant_form_of(const struct product_plan *plan, int n, bool apart);
 size_t plan_quantised_bytes(const struct quant_kernels *quant, int n, int cols);
 
 // Most tokens that any of the model's matrices takes in this form; 0: it is not used.

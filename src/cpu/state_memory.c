@@ -167,7 +167,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     s->q = carve(c, chunk * width[BUFFER_Q], sizeof(float));
     s->k = carve(c, chunk * max_size(s->kv_dim, width[BUFFER_K]), sizeof(float)); // fill_position() uses kv_dim of each
     s->v = carve(c, chunk * max_size(s->kv_dim, width[BUFFER_V]), sizeof(float));
-    s->rotated_q = carve(c, chunk * s->q_dim, sizeof(float));
+    s->rotated_q = carve(c, (chunk + (s->plan.exact ? ATTENTION_MOST_BESIDE : 0)) * s->q_dim, sizeof(float));
     if (has_sinks(s))
         s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
     s->attended = carve(c, chunk * width[BUFFER_ATTENDED], sizeof(float));
@@ -265,6 +265,8 @@ static void size_kind(struct cpu_state *s, const struct backend_plan *plan, int 
     kind->few = byte_attention_select(s->kernels, activations, s->kv_type, head_dim);
     if (kind->fixed && (!kind->fixed->attend[s->kv_type] || head_dim > kind->fixed->most_dim))
         kind->fixed = NULL;
+    if (s->plan.exact) // its units are those of the keys that stand together
+        kind->fixed = NULL;
     if (s->recipe.traits & TRAIT_CAPPED) { // which only the kernels in floats have
         kind->fixed = NULL;
         kind->few = NULL;
@@ -298,6 +300,8 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     if (!recipe_open(&s->recipe, config, s->weights))
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     s->plan = plan_products(s->kernels, plan->options->activations, s->recipe.types, plan->options->chunk);
+    if (plan->options->exact)
+        plan_make_exact(&s->plan);
     int query_tokens = 0;
     for (int i = 0; i < config_n_kinds(config); i++) {
         size_kind(s, plan, i);

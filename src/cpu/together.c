@@ -31,9 +31,12 @@ static bool fits(const struct cpu_state *together, const struct cpu_state *s)
 static yalm_status one_by_one(void *const *states, const struct batch *batches, int n, yalm_error *error)
 {
     yalm_status status = YALM_OK;
-    for (int i = 0; i < n && status == YALM_OK; i++)
-        if (cpu_forward(states[i], &batches[i]) != YALM_OK)
+    for (int i = 0; i < n && status == YALM_OK; i++) {
+        struct batch batch = batches[i];
+        batch.apart = true;
+        if (cpu_forward(states[i], &batch) != YALM_OK)
             status = error_set(error, YALM_INTERRUPTED, "interrupted");
+    }
     return status;
 }
 

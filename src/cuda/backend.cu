@@ -73,6 +73,8 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
     if (options->activations > YALM_ACTIVATIONS_INT16)
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
+    if (options->exact)
+        return error_set(error, YALM_USAGE, "device cuda: exact bits are the CPU's (-d cpu)");
     for (int kind = 0; kind < config_n_kinds(config); kind++)
         if (config->kinds[kind].delta.key_dim > MAX_KEY_DIM)
             return error_set(error, YALM_USAGE,

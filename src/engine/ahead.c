@@ -60,7 +60,7 @@ struct batch ahead_batch(const yalm_session *s, int32_t token, int32_t tokens[MO
                           .position = s->position,
                           .logits = n ? s->ahead_logits : s->last_logits,
                           .all_logits = n,
-                          .apart = n};
+                          .apart = n || s->options.exact};
 }
 
 void ahead_keep(yalm_session *s, const struct batch *batch)

@@ -111,9 +111,10 @@ yalm_status yalm_page_save(yalm_session *s, int64_t first, int n, void *page, ya
     const yalm_status status = check_pages(s, n, error);
     if (status != YALM_OK)
         return status;
-    if (first < 0 || first > s->position - n)
+    const int64_t settled = yalm_session_settled(s);
+    if (first < 0 || first > settled - n)
         return error_set(error, YALM_USAGE, "a page of %d tokens from %lld on: the session has %lld", n, (long long)first,
-                         (long long)s->position);
+                         (long long)settled);
     uint8_t *at = page;
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++) {
         if (!has_rows(s, kind))
@@ -135,6 +136,8 @@ yalm_status yalm_state_save(yalm_session *s, void *state, yalm_error *error)
         return error_set(error, YALM_USAGE, "a state of recurrent layers: this session has none that it can give");
     if (s->position == 0)
         return error_set(error, YALM_USAGE, "a state of recurrent layers: the session has no tokens yet");
+    if (s->position > yalm_session_settled(s))
+        return error_set(error, YALM_USAGE, "a state of recurrent layers: with exact bits there is one behind a prompt alone");
     const yalm_status status = yalm_finish(s, error);
     if (status != YALM_OK)
         return status;
@@ -142,11 +145,11 @@ yalm_status yalm_state_save(yalm_session *s, void *state, yalm_error *error)
     return each_carried(s, s->position, take_out, &at, error);
 }
 
-// Tokens that the session's timeline has in common with these.
+// Settled tokens that the session's timeline has in common with these.
 static int64_t in_common(const yalm_session *s, const int32_t *tokens, int64_t n)
 {
     int64_t common = 0;
-    while (common < n && common < s->position && s->history[common] == tokens[common])
+    while (common < n && common < yalm_session_settled(s) && s->history[common] == tokens[common])
         common++;
     return common;
 }
@@ -191,7 +194,7 @@ yalm_status yalm_page_load(yalm_session *s, const int32_t *tokens, int n, const 
         if (!has_rows(s, kind) || (is_ring(s, kind) && kv_first_visible(&s->kv[kind], end) > 0))
             s->floor = end;
     memcpy(s->history, tokens, sizeof *tokens * (size_t)end);
-    s->position = s->high_water = end;
+    s->position = s->high_water = s->settled = end;
     s->n_logits = 0;
     ahead_forget(s);
     mtp_forget(s);

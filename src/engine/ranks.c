@@ -24,7 +24,7 @@ struct ranks_state {
 // Numbers, and behind them the strings, each with its terminating zero: device, isa, attention, codebooks ("" where none are
 // named), settings.
 struct sent_options {
-    int32_t context, endless, n_sinks, kv, activations, chunk, pin, n_settings;
+    int32_t context, endless, n_sinks, kv, activations, chunk, pin, exact, n_settings;
     float attention_ratio;
 };
 
@@ -51,6 +51,7 @@ char *ranks_write_options(const yalm_session_options *o, size_t *length)
         .activations = (int32_t)o->activations,
         .chunk = o->chunk,
         .pin = o->pin,
+        .exact = o->exact,
         .n_settings = o->n_settings,
         .attention_ratio = o->attention_ratio,
     };
@@ -88,6 +89,7 @@ bool ranks_read_options(struct ranks_options *to, const char *bytes, size_t leng
     o->activations = (yalm_activations)sent.activations;
     o->chunk = sent.chunk;
     o->pin = sent.pin;
+    o->exact = sent.exact;
     o->attention_ratio = sent.attention_ratio;
     o->device = next_text(&at, end);
     o->isa = o->device ? next_text(&at, end) : NULL;

@@ -52,6 +52,8 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
     struct settings settings; // a mistake is one whether the attention method wants them or not
     yalm_status status = settings_read(&settings, options, error);
     if (status == YALM_OK)
+        status = exact_check(options, error);
+    if (status == YALM_OK)
         status = device_choose(model, options, choice, error);
     return status == YALM_OK ? mtp_resolve(model, choice->backend, options, error) : status;
 }
@@ -163,7 +165,7 @@ size_t yalm_session_common(const yalm_session *s, const int32_t *tokens, size_t 
 {
     size_t common = 0;
     if (s->position <= s->options.context)
-        while (common < n && common < (size_t)s->position && s->history[common] == tokens[common])
+        while (common < n && common < (size_t)yalm_session_settled(s) && s->history[common] == tokens[common])
             common++;
     return common;
 }
@@ -241,7 +243,7 @@ static bool holds(const yalm_session *s, int64_t position)
 static void undo(yalm_session *s, int64_t position)
 {
     if (holds(s, position))
-        s->position = position;
+        exact_go_back(s, position);
 }
 
 // Recurrent layers can go back to where the last piece began. A conversation comes back to just before its prompt's end,
@@ -249,6 +251,8 @@ static void undo(yalm_session *s, int64_t position)
 static int next_piece(const yalm_session *s, int left, yalm_logits_of which)
 {
     enum { LAST_PIECE = 16 };
+    if (exact_alone(s, which) && left > 1)
+        left--;
     const int piece = left < s->options.chunk ? left : s->options.chunk;
     const bool divide = which == YALM_LOGITS_LAST && config_recurs(&s->model->config);
     return divide && piece == left && piece >= 4 * LAST_PIECE ? piece - LAST_PIECE : piece;
@@ -273,6 +277,7 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
     for (int done = 0, piece; done < n; done += piece) {
         piece = next_piece(s, n - done, which);
         struct batch batch = {.tokens = tokens + done, .n = piece, .position = s->position};
+        batch.apart = n - done == 1 && exact_alone(s, which);
         if (which == YALM_LOGITS_ALL) {
             batch.logits = s->all_logits + (size_t)done * s->model->config.vocab_size;
             batch.all_logits = true;
@@ -295,6 +300,8 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         }
         for (int i = 0; i < piece; i++)
             s->history[(s->position + i) % s->options.context] = tokens[done + i];
+        if (!batch.apart)
+            exact_settle(s, piece);
         s->position += piece;
         mtp_take(s, &batch);
         if (batch.n > piece) {
@@ -414,7 +421,7 @@ yalm_status yalm_rollback(yalm_session *s, int64_t position, yalm_error *error)
         return error_set(error, YALM_USAGE,
                          "roll back to %lld: the session no longer holds what that position saw (%lld written)",
                          (long long)position, (long long)s->high_water);
-    s->position = position;
+    exact_go_back(s, position);
     s->n_logits = 0;
     ahead_forget(s);
     if (position == 0)

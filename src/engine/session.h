@@ -23,6 +23,7 @@ struct yalm_session {
     int64_t high_water; // positions below it have been written at some time
     int64_t
         floor; // but for 0, positions below it cannot be gone back to: rings were given what the one there sees, and no more
+    int64_t settled;  // with options.exact: positions below it are a prompt's
     int32_t *history; // (context): the token at position p is at p % context
     int32_t *recent;  // (context): scratch for the sampler's penalties, oldest first
 
@@ -42,6 +43,14 @@ struct yalm_session {
 
     struct mtp *mtp; // the head that guesses; NULL: none
 };
+
+// exact.c. Refuses what has no exact bits.
+yalm_status exact_check(const yalm_session_options *options, yalm_error *error);
+// Whether the last of the tokens to be evaluated goes alone.
+bool exact_alone(const yalm_session *s, yalm_logits_of which);
+// Before the session goes on by n tokens of a prompt; and: it goes back to `position`.
+void exact_settle(yalm_session *s, int n);
+void exact_go_back(yalm_session *s, int64_t position);
 
 // ahead.c. Whether the token has been evaluated ahead; where it has been, the session comes to stand behind it.
 bool ahead_is(const yalm_session *s, int32_t token);

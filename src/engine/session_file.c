@@ -332,7 +332,7 @@ yalm_status yalm_session_load(yalm_session *s, const char *path, yalm_error *err
     if (status != YALM_OK)
         return status;
     struct stream stream = {.path = path, .file = file_open_at_once(path, "r"), .hash = XXH3_createState()};
-    s->position = s->high_water = s->floor = 0; // what is read comes in place of what was there
+    s->position = s->high_water = s->floor = s->settled = 0; // what is read comes in place of what was there
     s->n_logits = 0;
     ahead_forget(s);
     mtp_forget(s);

@@ -59,7 +59,7 @@ struct draft *draft_open(const yalm_model *model, const yalm_session_options *op
 {
     struct draft *d = calloc(1, sizeof *d);
     yalm_session_options how = *options;
-    how.several = false;                     // it guesses one by one
+    how.several = how.exact = false;         // it guesses one by one, and what it guesses is verified
     how.activations = YALM_ACTIVATIONS_AUTO; // the large model's may concern types that only its weights have
     if (d)
         d->session = yalm_session_open(model, &how, error);

@@ -116,6 +116,20 @@ FAULTS = (
         ("release/cpu/test_delta_kernels", "release/cpu/*"),
     ),
     Fault(
+        "exact bits: blocks of keys begin where a window does",
+        "src/cpu/attention.c",
+        "begin = first - kv_slot(&task->kind->kv, first) % BLOCK_KEYS;",
+        "begin = first;",
+        ("release/engine/test_exact",),
+    ),
+    Fault(
+        "exact bits: another text goes on from what was drawn",
+        "src/engine/exact.c",
+        "s->settled < s->position ? s->settled : s->position",
+        "s->settled < 0 ? s->settled : s->position",
+        ("release/engine/test_exact",),
+    ),
+    Fault(
         "recurrent layers: states behind tokens that were taken back are believed",
         "src/cpu/delta.c",
         "    drop_later(c, position);\n    if (n > 1 && !apart)",
