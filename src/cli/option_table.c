@@ -217,6 +217,8 @@ const struct option option_table[] = {
      "what was read before outlives the server: in a file of this folder, for each model and its settings"},
     {NULL, "", "serve.drain", "SECONDS", NULL, OPTION_INT, S, AT(drain), 0, 86400, NULL,
      "seconds that running requests have after SIGINT or SIGTERM; a second signal ends them at once"},
+    {NULL, "", "serve.exact", "on|off", NULL, OPTION_SWITCH, S, AT(exact), 0, 0, "off,on",
+     "on: a seed gives the same text whatever else goes on; prompts take longer (docs/serving.md)"},
 };
 // clang-format on
 

@@ -99,6 +99,7 @@ struct options {
 
     const char *host, *key_file, *cache_dir;
     int port, parallel, queue, drain, cache_ram;
+    bool exact;
     bool insecure;
 
     bool pieces, detokenize;

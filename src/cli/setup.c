@@ -67,6 +67,7 @@ yalm_session_options session_options(const struct options *options)
     how.kv = (yalm_kv)options->kv;
     how.activations = (yalm_activations)options->activations;
     how.chunk = options->chunk;
+    how.exact = options->exact;
     how.several = speculation_named(options) || (options->mode == MODE_SERVE && options->parallel > 1);
     how.mtp = speculation_mtp(options);
     how.attention = options->attention;

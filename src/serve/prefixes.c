@@ -1,9 +1,19 @@
 // See prefixes.h.
 #include "serve/prefixes_tree.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
+
+static uint32_t exact_by(const yalm_session_options *facts)
+{
+    char text[128];
+    if (!facts->exact)
+        return 0;
+    const int n = snprintf(text, sizeof text, "%s %s %d %d", yalm_version(), facts->isa, facts->chunk, facts->context);
+    return (uint32_t)XXH3_64bits(text, (size_t)n) | 1;
+}
 
 struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes)
 {
@@ -23,6 +33,7 @@ struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes)
         .page_tokens = PAGE_TOKENS,
         .kv = facts->kv,
         .activations = facts->activations,
+        .exact = exact_by(facts),
     };
     prefixes->page_bytes = page_bytes;
     prefixes->state_bytes = state_bytes;
@@ -218,7 +229,9 @@ void prefixes_keep(struct prefixes *prefixes, struct prefix_place *place, yalm_s
         last = last->parent;
     const int32_t *tokens = prefixes->tokens;
     const size_t behind = (size_t)yalm_position(session) - (last ? last->end : 0);
-    const size_t n = yalm_session_tokens(session, prefixes->tokens, behind);
+    const size_t written = yalm_session_tokens(session, prefixes->tokens, behind);
+    const size_t unsettled = (size_t)(yalm_position(session) - yalm_session_settled(session));
+    const size_t n = unsettled < written ? written - unsettled : 0;
     for (size_t at = 0; at + PAGE_TOKENS <= n; at += PAGE_TOKENS) {
         touch(prefixes, last); // so that the next one does not take its memory
         struct page *page = prefixes_child(prefixes, last, tokens + at);

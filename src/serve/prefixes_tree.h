@@ -24,7 +24,8 @@ enum { MOST_STATES = 4096 };
 struct prefixes {
     struct prefixes_of { // whose pages and states fit nowhere else
         uint64_t model_checksum, page_bytes, state_bytes;
-        uint32_t page_tokens, kv, activations, reserved;
+        uint32_t page_tokens, kv, activations;
+        uint32_t exact; // 0; or, of exact bits, a sum over what else these depend on
     } of;
     size_t page_bytes, state_bytes; // state_bytes 0: no layer is recurrent
     size_t n_pages;

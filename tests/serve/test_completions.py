@@ -136,10 +136,9 @@ def test_echo_scores_the_prompt(server, model, tmp_path):
     assert more["token_logprobs"][-1] == max(more["top_logprobs"][-1].values())
 
 
-def test_log_probabilities_are_of_all_tokens(server):
-    server.complete(
-        "The king", max_tokens=1
-    )  # both answers below go on from this prompt, read in the same pieces: the same bits
+def test_log_probabilities_are_of_all_tokens(start):
+    """Also where the second answer goes on from what the first has read, by whatever instruction set: the same bits."""
+    server = start("--set", "serve.exact=on")
     answer = server.complete("The king", max_tokens=1, logprobs=20, temperature=0)["choices"][0]["logprobs"]
     top = list(answer["top_logprobs"][0].values())
     assert answer["token_logprobs"] == top[:1] and sum(map(math.exp, top)) < 1
