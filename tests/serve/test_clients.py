@@ -1,7 +1,9 @@
 """Clients from PyPI work unchanged. `make test-clients` makes the environment that they live in."""
 
+import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from harness import HANG, ROOT
@@ -19,6 +21,19 @@ def test_client(seeded_talker, client):
     command = [str(PYTHON), str(script), f"http://127.0.0.1:{seeded_talker.port}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+
+
+def test_an_agent_edits_a_file(start):
+    """With a real model: Qwen2.5-Coder-0.5B, of the folder that REAL_MODELS names."""
+    model = Path(os.environ.get("REAL_MODELS", ""), "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
+    if "REAL_MODELS" not in os.environ or not model.exists():
+        pytest.skip(f"REAL_MODELS names no folder with {model.name}")
+    if not PYTHON.exists():
+        pytest.skip("build/clients is not there: `make test-clients` makes it")
+    server = start("-T", 8192, "--parallel", 1, model=model)
+    command = [str(PYTHON), str(ROOT / "tests/serve/clients/use_agent.py"), f"http://127.0.0.1:{server.port}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == 0 and done.stdout.endswith("done\n"), done.stdout + done.stderr
 
 
 def test_tools_of_mcp_servers(start, tmp_path):
