@@ -182,6 +182,7 @@ void prefixes_put(struct prefixes *prefixes, struct page *page, struct page *par
 {
     page->parent = parent;
     page->n_children = 0;
+    page->level = 0;
     page->key = key_of(parent, tokens);
     page->number = ++prefixes->clock;
     page->used = used ? used : page->number;
@@ -244,24 +245,30 @@ void prefixes_keep(struct prefixes *prefixes, struct prefix_place *place, yalm_s
     *place = last ? (struct prefix_place){last->key, last->number} : (struct prefix_place){0};
 }
 
-// Tokens that the page's state saves reading: those since the one before it.
-static size_t saved_by(const struct page *page)
+static struct page *checkpoint_before(const struct page *page)
 {
-    const struct page *before = page->parent;
+    struct page *before = page->parent;
     while (before && before->state == NULL)
         before = before->parent;
-    return page->end - (before ? before->end : 0);
+    return before;
 }
 
-// Memory for a state: more, or that of the state of least worth.
-static void *make_state(struct prefixes *prefixes, const struct page *page)
+// The state of least worth goes; its memory is the caller's.
+static void *take_least(struct prefixes *prefixes)
 {
-    if (prefixes->n_states < prefixes->most_states)
-        return prefixes_make_room(prefixes, prefixes->state_bytes, page) ? malloc(prefixes->state_bytes) : NULL;
     uint64_t least = UINT64_MAX;
     struct page *of_least = NULL;
+    for (size_t i = 0; i < prefixes->n_states; i++)
+        prefixes->states[i]->followed = false;
     for (size_t i = 0; i < prefixes->n_states; i++) {
-        const uint64_t worth = prefixes->states[i]->level + saved_by(prefixes->states[i]);
+        struct page *before = checkpoint_before(prefixes->states[i]);
+        if (before)
+            before->followed = true;
+    }
+    for (size_t i = 0; i < prefixes->n_states; i++) {
+        const struct page *page = prefixes->states[i], *before = checkpoint_before(page);
+        const size_t saved = page->end - (before ? before->end : 0);
+        const uint64_t worth = page->level + (page->followed ? saved : saved * LAST_COUNTS);
         if (worth < least) {
             least = worth;
             of_least = prefixes->states[i];
@@ -269,6 +276,13 @@ static void *make_state(struct prefixes *prefixes, const struct page *page)
     }
     prefixes->level = least;
     return take_state(prefixes, of_least);
+}
+
+static void *make_state(struct prefixes *prefixes, const struct page *page)
+{
+    if (prefixes->n_states == prefixes->most_states)
+        return take_least(prefixes);
+    return prefixes_make_room(prefixes, prefixes->state_bytes, page) ? malloc(prefixes->state_bytes) : NULL;
 }
 
 bool prefixes_keep_state(struct prefixes *prefixes, const struct prefix_place *place, yalm_session *session,

@@ -8,9 +8,9 @@
 // Of models with recurrent layers some pages carry a checkpoint: the state that stands behind them. Sequences go on behind
 // these alone. A state is as large as keys and values of hundreds or thousands of tokens, so states take at most half of the
 // memory. When one more is to be kept, that of least worth goes. Its worth is the number of tokens that it saves: those since
-// the checkpoint before it; and to one that is used the worth of the last one that went is added (GreedyDual: Young, "The
-// k-server dual and loose competitiveness for paging", 1994). So states of conversations that are over go, and among those
-// of one conversation its beginning and what lies far apart stay.
+// the checkpoint before it, times LAST_COUNTS for the last one of a conversation, which will go on there. To a state that is
+// used the worth of the last one that went is added (GreedyDual: Young, "The k-server dual and loose competitiveness for
+// paging", 1994). So states of conversations that are over go, and inside the others what saves little.
 #pragma once
 #include "yalm.h"
 

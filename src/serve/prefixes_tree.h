@@ -15,11 +15,12 @@ struct page {
     int n_children;
     void *state;    // that stands behind it; NULL: not kept
     uint64_t level; // the tree's when that was used
+    bool followed;  // another one that carries a state stands behind it: known while the least worth is looked for
     int32_t tokens[PAGE_TOKENS];
     max_align_t rows[];
 };
 
-enum { MOST_STATES = 4096 };
+enum { MOST_STATES = 4096, LAST_COUNTS = 8 }; // see prefixes.h
 
 struct prefixes {
     struct prefixes_of { // whose pages and states fit nowhere else

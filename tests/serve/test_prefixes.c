@@ -250,6 +250,16 @@ static void test_states_of_least_worth_give_way(void **state)
     assert_int_equal(kept(1, 0), 0); // what has not been used for long goes at last
 }
 
+// More conversations than half of the memory has room for all of: each goes on from its last checkpoint.
+static void test_last_checkpoints_stay(void **state)
+{
+    (void)state;
+    for (int which = 1; which <= 5; which++)
+        read_with_states(which, 0, 2, 1);
+    for (int which = 1; which <= 5; which++)
+        assert_int_equal(kept(which, 0), 2);
+}
+
 // ---------------------------------------------------------------- files
 
 static char folder[] = "/tmp/yalm-prefixes-XXXXXX", file_path[300];
@@ -366,6 +376,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_checkpoints_stand_where_the_session_does, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_a_checkpoint_moves, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_states_of_least_worth_give_way, set_up_recurrent, tear_down),
+        cmocka_unit_test_setup_teardown(test_last_checkpoints_stay, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_files, set_up_files, tear_down_files),
         cmocka_unit_test_setup_teardown(test_damaged_files, set_up_files, tear_down_files),
     };
