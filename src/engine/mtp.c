@@ -208,8 +208,10 @@ int yalm_guess(yalm_session *s, int32_t token, int32_t *guesses, int n)
     const int64_t room = s->options.endless ? n : s->options.context - (s->position - m->base) + 1;
     n = (int)min64(n, room);
     const int n_read = read_rows(s, s->position, token, m->logits);
+    if (n_read < 1)
+        return 0;
     float *own = m->own + (size_t)(n_read - 1) * (size_t)s->model->config.hidden_dim;
-    for (int i = 0; i < n && n_read > 0; i++) {
+    for (int i = 0; i < n; i++) {
         guesses[i] = likeliest(m->logits, s->model->mtp_config.vocab_size);
         const struct batch batch = {.tokens = &guesses[i],
                                     .n = 1,
@@ -220,5 +222,5 @@ int yalm_guess(yalm_session *s, int32_t token, int32_t *guesses, int n)
         if (i + 1 < n && s->backend->evaluate(m->state, &batch, NULL) != YALM_OK)
             return i + 1;
     }
-    return n_read > 0 ? n : 0;
+    return n;
 }

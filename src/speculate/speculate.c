@@ -247,8 +247,9 @@ static void guess_ahead(struct speculator *s, yalm_session *session, int32_t tok
     if (drafted.n > 0 && (repeated.n == 0 || drafted.rate > repeated.rate)) {
         s->n_ahead =
             s->draft ? draft_guess(s->draft, session, token, s->ahead, drafted.n) : ask_head(s, session, token, drafted.n);
-        s->drafted = true;
-    } else {
+        s->drafted = s->n_ahead > 0;
+    }
+    if (!s->drafted) {
         memcpy(s->ahead, next, sizeof *s->ahead * (size_t)repeated.n);
         s->n_ahead = repeated.n;
     }
