@@ -69,6 +69,8 @@ static yalm_status run(const struct options *options, yalm_error *error)
         return run_calibrate(options, error);
     case MODE_IMPORTANCE:
         return run_importance(options, error);
+    case MODE_EMBED:
+        return run_embed(options, error);
     case MODE_TOKENIZE:
         return run_tokenize(options, error);
     case MODE_INFO:

@@ -83,6 +83,7 @@ typedef struct yalm_model_info {
     const char *weight_dtype;  // of the matrices: "fp16", "q4n", …; of quantised ones: the layers'; "mixed" where they differ
     const char *rope_type;     // "default", "linear", "llama3", "yarn", "longrope"
     const char *tokenizer;     // "spm" (SentencePiece-style BPE), "bpe" (byte-level BPE), or "none"
+    const char *pooling;       // how it makes a vector of a text: "last" or "mean" of its tokens; NULL: it was not trained to
     const char *chat_template; // Jinja, as stored; NULL where there is none
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim;
     int vocab_size;                  // rows of the embedding; token ids are below it
@@ -335,6 +336,11 @@ YALM_API yalm_status yalm_page_load(yalm_session *session, const int32_t *tokens
 
 // Stops a running or the next yalm_eval() with YALM_INTERRUPTED. Safe in a signal handler.
 YALM_API void yalm_session_cancel(yalm_session *session);
+
+// The vector (hidden_dim), of length 1, of the text tokens[0..n), by a model that was trained to make such
+// (yalm_model_info.pooling). The token that the model wants behind a text is added. The session ends up at position 0.
+// YALM_USAGE: the model makes no vectors, the text does not fit the context, or the session is on a GPU or of a group.
+YALM_API yalm_status yalm_embed(yalm_session *session, const int32_t *tokens, int n, float *vector, yalm_error *error);
 
 // ---------------------------------------------------------------------------------------- sampling
 

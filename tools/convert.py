@@ -69,6 +69,7 @@ try:
     from yalm_convert.mixture import DEFAULT_BITS, LEAST_BITS, MOST_BITS
     from yalm_convert.multimodal import text_tensors
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
+    from yalm_convert.pooling import read_pooling
     from yalm_convert.prequantised import unpack
     from yalm_convert.source import follow_links, locate, model_name
     from yalm_convert.tokenizer import read_tokenizer
@@ -290,7 +291,10 @@ def read_directory(model_dir: Path) -> Source:
             tensors = unpack(tensors, config.quantization, str(config.keys.path))
     for name in TOKENIZER_FILES:
         locate(model_dir, name)
-    return Source(model_dir, model_name(model_dir), config, tensors, read_tokenizer(model_dir, config.facts))
+    tokenizer = read_tokenizer(model_dir, config.facts)
+    with form_expected(model_dir):
+        config.facts.update(read_pooling(model_dir, tokenizer.end))
+    return Source(model_dir, model_name(model_dir), config, tensors, tokenizer)
 
 
 def read_file(path: Path) -> Source:

@@ -15,6 +15,7 @@ yalm_status run_passkey(const struct options *options, yalm_error *error);
 yalm_status run_serve(const struct options *options, yalm_error *error);
 yalm_status run_calibrate(const struct options *options, yalm_error *error);
 yalm_status run_importance(const struct options *options, yalm_error *error);
+yalm_status run_embed(const struct options *options, yalm_error *error);
 yalm_status run_tokenize(const struct options *options, yalm_error *error);
 yalm_status run_info(const struct options *options, yalm_error *error);
 yalm_status run_verify(const struct options *options, yalm_error *error);

@@ -18,6 +18,7 @@ static const struct {
     [MODE_PASSKEY] = {"passkey", "", "hides a five-digit key in junk, and asks for it"},
     [MODE_CALIBRATE] = {"calibrate", "", "learns the codebooks of nomad and hybrid attention from a text"},
     [MODE_IMPORTANCE] = {"importance", "", "measures which columns of the matrices matter; the converter runs it"},
+    [MODE_EMBED] = {"embed", "embedding", "makes a vector of each line of a text"},
     [MODE_TOKENIZE] = {"tokenize", "", "shows a text's token ids"},
     [MODE_INFO] = {"info", "show", "prints config and sizes; with -v every tensor"},
     [MODE_VERIFY] = {"verify", "", "compares every tensor with its checksum"},
@@ -69,7 +70,7 @@ yalm_status mode_read(const char *text, enum mode *mode, yalm_error *error)
     if (found < 0)
         return cli_error(error, YALM_USAGE,
                          "unknown mode '%s': expected completion, chat, serve, throughput, perplexity, passkey, calibrate, "
-                         "importance, tokenize, info or verify, or a model's file",
+                         "importance, embed, tokenize, info or verify, or a model's file",
                          text);
     if (found == MODES)
         return cli_error(error, YALM_USAGE, "mode '%s' is ambiguous: %s", text, candidates);

@@ -15,13 +15,14 @@ enum {
     S = 1 << MODE_SERVE,
     B = 1 << MODE_CALIBRATE,
     M = 1 << MODE_IMPORTANCE,
+    E = 1 << MODE_EMBED,
     W = 1 << MODE_TOKENIZE,
     I = 1 << MODE_INFO,
     V = 1 << MODE_VERIFY,
-    SESSION = C | H | T | P | K | S | B | M, // modes that evaluate
-    MODEL = (1 << MODE_HELP) - 1,            // modes that need one
-    TEXT = C | P | B | M | W,                // modes that read the user's text
-    SAMPLING = C | H | S,                    // of which serve takes these for what requests leave open
+    SESSION = C | H | T | P | K | S | B | M | E, // modes that evaluate
+    MODEL = (1 << MODE_HELP) - 1,                // modes that need one
+    TEXT = C | P | B | M | E | W,                // modes that read the user's text
+    SAMPLING = C | H | S,                        // of which serve takes these for what requests leave open
     ALL = (1 << MODES) - 1,
 };
 
@@ -49,7 +50,7 @@ const struct option option_table[] = {
     {"Input", "ip", "prompt", "TEXT", "the text itself; - is stdin", OPTION_TEXT, TEXT | H, AT(prompt), 0, 0, NULL, NULL},
     {"Input", "f", "file", "FILE", "text from a file, any bytes; - is stdin",
      OPTION_TEXT, TEXT | H, AT(file), 0, 0, NULL, NULL},
-    {"Input", "", "tokens", "ID-FILE", NULL, OPTION_TEXT, (SESSION & ~H & ~S) | W, AT(tokens), 0, 0, NULL,
+    {"Input", "", "tokens", "ID-FILE", NULL, OPTION_TEXT, (SESSION & ~H & ~S & ~E) | W, AT(tokens), 0, 0, NULL,
      "token ids from a file in place of text; - is stdin"},
     {"Input", "e", "escapes,escape", NULL, NULL, OPTION_FLAG, TEXT | H, AT(escapes), 0, 0, NULL,
      "\\n \\t \\r \\\\ \\\" \\' and \\xHH in a TEXT stand for these bytes"},
@@ -152,6 +153,9 @@ const struct option option_table[] = {
 
     {"Calibrate", "o", "output", "FILE", "learned codebooks (the model's path, .nomad)",
      OPTION_TEXT, B | M, AT(output_file), 0, 0, NULL, NULL},
+
+    {"Embed", "o", "output", "json|csv|npy", NULL, OPTION_CHOICE, E, AT(embed_format), 0, 0, "json,csv,npy",
+     "form of the vectors (json: an array for each line)"},
 
     {"Tokenize", "", "pieces", NULL, NULL, OPTION_FLAG, W, AT(pieces), 0, 0, NULL,
      "shows the bytes of each token"},

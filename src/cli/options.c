@@ -392,7 +392,7 @@ static yalm_status check_together(struct options *options, yalm_error *error)
         return cli_error(error, YALM_USAGE, "input comes from one place: -i TEXT, -f FILE or --tokens FILE");
     const bool reads_text = options->mode == MODE_COMPLETION || options->mode == MODE_PERPLEXITY ||
                             options->mode == MODE_CALIBRATE || options->mode == MODE_IMPORTANCE ||
-                            options->mode == MODE_TOKENIZE;
+                            options->mode == MODE_EMBED || options->mode == MODE_TOKENIZE;
     if (reads_text && !options->prompt && !options->file && !options->tokens && !isatty(STDIN_FILENO)) {
         options->file = "-";
         options->piped = true;

@@ -12,6 +12,7 @@ enum mode {
     MODE_SERVE,
     MODE_CALIBRATE,
     MODE_IMPORTANCE,
+    MODE_EMBED,
     MODE_TOKENIZE,
     MODE_INFO,
     MODE_VERIFY,
@@ -26,6 +27,7 @@ enum mode {
 // In the order of the choices in the table.
 enum format { FORMAT_MD, FORMAT_CSV, FORMAT_JSON };
 enum info_format { INFO_TEXT, INFO_JSON };
+enum embed_format { EMBED_JSON, EMBED_CSV, EMBED_NPY };
 enum fill { FILL_PREFILL, FILL_RANDOM };
 
 enum { MAX_LIST = 16, MAX_OPTIONS = 128 };
@@ -86,7 +88,7 @@ struct options {
     struct int_list n_prompt, n_gen, depth;
     int repetitions;
     int cold; // 1: without a warm-up
-    int fill, format, info_format;
+    int fill, format, info_format, embed_format;
 
     int stride, max_tokens, decode_from; // 0: off
     const char *save_logits, *kl_base;

@@ -79,6 +79,7 @@ static void fill_info(yalm_model *model)
     for (int l = 0; l < c->n_layers; l++)
         info->n_recurrent_layers += config_is_recurrent(c, l);
     info->mtp = c->mtp.there;
+    info->pooling = (const char *const[POOLINGS]){NULL, "last", "mean"}[c->pooling];
     info->n_experts = c->n_experts;
     info->n_active_experts = c->n_active_experts;
     info->bos = c->bos;

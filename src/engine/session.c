@@ -286,7 +286,7 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         if (n == 1 && which == YALM_LOGITS_LAST)
             batch = ahead_batch(s, tokens[0], with_ahead);
         ahead_forget(s);
-        batch.hidden = mtp_rows(s, &batch);
+        batch.hidden = s->embedding ? embed_rows(s->embedding) : mtp_rows(s, &batch);
         if (s->position + batch.n > s->high_water)
             s->high_water = s->position + batch.n;
         status = atomic_load(&s->cancel) ? error_set(error, YALM_INTERRUPTED, "interrupted")
@@ -303,7 +303,10 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         if (!batch.apart)
             exact_settle(s, piece);
         s->position += piece;
-        mtp_take(s, &batch);
+        if (s->embedding)
+            embed_take(s->embedding, piece);
+        else
+            mtp_take(s, &batch);
         if (batch.n > piece) {
             ahead_keep(s, &batch);
             return YALM_OK;

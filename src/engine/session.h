@@ -41,7 +41,8 @@ struct yalm_session {
     int row;             // of ahead_logits that the session stands at
     float *ahead_logits; // (MOST_AHEAD + 1, vocab_size), taken when first wanted
 
-    struct mtp *mtp; // the head that guesses; NULL: none
+    struct mtp *mtp;             // the head that guesses; NULL: none
+    struct embedding *embedding; // of yalm_embed(), while it runs: takes the hidden states; else NULL
 };
 
 // exact.c. Refuses what has no exact bits.
@@ -51,6 +52,10 @@ bool exact_alone(const yalm_session *s, yalm_logits_of which);
 // Before the session goes on by n tokens of a prompt; and: it goes back to `position`.
 void exact_settle(yalm_session *s, int n);
 void exact_go_back(yalm_session *s, int64_t position);
+
+// embed.c. Where a batch's hidden states go, and what becomes of them.
+float *embed_rows(struct embedding *embedding);
+void embed_take(struct embedding *embedding, int n);
 
 // ahead.c. Whether the token has been evaluated ahead; where it has been, the session comes to stand behind it.
 bool ahead_is(const yalm_session *s, int32_t token);

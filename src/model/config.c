@@ -110,8 +110,8 @@ static const struct member {
 #undef AT
 #undef FACTOR
 // Members with readers of their own.
-static const char *const others[] = {"architecture", "activation",       "rope", "bos", "eos", "kinds",
-                                     "dense_layers", "unrotated_layers", "mtp"};
+static const char *const others[] = {"architecture", "activation",       "rope", "bos",    "eos", "kinds",
+                                     "dense_layers", "unrotated_layers", "mtp",  "pooling"};
 enum { N_MEMBERS = sizeof members / sizeof *members, N_OTHERS = sizeof others / sizeof *others };
 
 static yalm_status check_members(const struct reader *r)
@@ -161,6 +161,36 @@ static yalm_status read_layers(struct reader *r, const char *key, bool *listed, 
         listed[layer] = true;
         ++*n;
     }
+    return YALM_OK;
+}
+
+static yalm_status read_pooling(struct reader *r)
+{
+    static const char *const keys[] = {"by", "end"}, *const names[POOLINGS] = {"", "last", "mean"};
+    struct json_object object;
+    const char *by;
+    int64_t end = -1;
+    r->config->pooling_end = -1;
+    if (!json_has(&r->object, "pooling"))
+        return YALM_OK;
+    yalm_status status = json_get_object(&object, &r->object, "pooling", "config.pooling", r->error);
+    if (status == YALM_OK)
+        status = json_only(&object, keys, 2, r->error);
+    if (status == YALM_OK)
+        status = json_get_string(&by, &object, "by", r->error);
+    if (status == YALM_OK)
+        status = json_get_integer(&end, &object, "end", -1, r->config->vocab_size - 1, r->error);
+    if (status != YALM_OK)
+        return status;
+    int p = POOLING_LAST;
+    while (p < POOLINGS && strcmp(by, names[p]) != 0)
+        p++;
+    if (p == POOLINGS)
+        return refuse(r, "config.pooling.by", by, "last or mean");
+    if (config_kinds_share(r->config)) // later layers do not see every token
+        return refuse(r, "config.pooling", by, "none where layers share keys");
+    r->config->pooling = (enum pooling)p;
+    r->config->pooling_end = (int32_t)end;
     return YALM_OK;
 }
 
@@ -462,5 +492,7 @@ yalm_status config_read(struct model_config *config, const struct container *con
         status = read_kinds(&r);
     if (status == YALM_OK)
         status = read_ids(&r);
+    if (status == YALM_OK)
+        status = read_pooling(&r);
     return status == YALM_OK ? check(&r) : status;
 }

@@ -50,6 +50,9 @@ struct mtp_config {
     bool own_normed; // what it reads of itself, for a guess behind a guess, likewise, by its own last norm
 };
 
+// How what a text's tokens have become makes one vector of it.
+enum pooling { POOLING_NONE, POOLING_LAST, POOLING_MEAN, POOLINGS };
+
 struct model_config {
     char architecture[64]; // the source's name for it: for people, nothing is decided by it
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim, vocab_size, context_length;
@@ -87,9 +90,11 @@ struct model_config {
     // With norms_around: the shared expert and the others each have norms of their own, and an expert's weight has a factor
     // (docs/format.md).
     bool expert_norms;
-    bool v_norm;         // RMSNorm without weights of each head of v
-    bool layer_scale;    // what leaves a layer has a factor
-    int layer_input_dim; // of an input that each layer has for itself (Gemma's per-layer embeddings); 0: none
+    bool v_norm;          // RMSNorm without weights of each head of v
+    bool layer_scale;     // what leaves a layer has a factor
+    int layer_input_dim;  // of an input that each layer has for itself (Gemma's per-layer embeddings); 0: none
+    enum pooling pooling; // NONE: it was not trained to make vectors
+    int32_t pooling_end;  // with pooling: the token that it wants behind a text; -1: none
     struct mtp_config mtp;
     bool guesses; // this is not a model's, but its head's (model/mtp.h)
     // Of a rank's share of a model (model/share.h): where its KV heads begin, and how many the whole model has; 0: it is the

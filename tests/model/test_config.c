@@ -65,6 +65,11 @@ static void test_every_field_arrives(void **state)
     assert_string_equal(read_config(NULL, "LlamaForCausalLM", "AnyNameAtAll").architecture, "AnyNameAtAll");
     c = read_config(NULL, "\"bos\":1", "\"unrotated_layers\":[1],\"bos\":1");
     assert_true(c.n_unrotated_layers == 1 && !c.unrotated_layer[0] && c.unrotated_layer[1]);
+    c = read_config(NULL, "\"bos\":1", "\"pooling\":{\"by\":\"mean\",\"end\":3},\"bos\":1");
+    assert_true(c.pooling == POOLING_MEAN && c.pooling_end == 3);
+    c = read_config(NULL, "\"bos\":1", "\"pooling\":{\"by\":\"last\",\"end\":-1},\"bos\":1");
+    assert_true(c.pooling == POOLING_LAST && c.pooling_end == -1);
+    assert_true(read_config(NULL, NULL, NULL).pooling == POOLING_NONE);
     c = read_config(NULL, "\"bos\":1", "\"attention_scale\":0.25,\"embedding_scale\":12,\"bos\":1");
     assert_true(c.attention_scale == 0.25f && c.embedding_scale == 12);
     c = read_config(NULL, "\"bos\":1", "\"query_growth\":0.5,\"query_growth_context\":8,\"bos\":1");
@@ -296,6 +301,11 @@ static void test_refused(void **state)
         {"\"bos\":1", "\"query_growth_context\":-8,\"bos\":1", "'config.query_growth_context': found -8"},
         {"\"bos\":1", "\"attention_scale\":0,\"bos\":1", "'config.attention_scale': found 0, expected a number from 1e-09"},
         {"\"bos\":1", "\"embedding_scale\":-1,\"bos\":1", "'config.embedding_scale': found -1"},
+        {"\"bos\":1", "\"pooling\":{\"by\":\"cls\",\"end\":-1},\"bos\":1",
+         "'config.pooling.by': found 'cls', expected last or mean"},
+        {"\"bos\":1", "\"pooling\":{\"by\":\"last\",\"end\":1000000},\"bos\":1", "'config.pooling.end'"},
+        {"\"bos\":1", "\"pooling\":{\"by\":\"last\"},\"bos\":1", "'config.pooling.end'"},
+        {"\"bos\":1", "\"pooling\":\"last\",\"bos\":1", "'config.pooling'"},
         {"\"bos\":1", "\"unrotated_layers\":[0,2],\"bos\":1",
          "'config.unrotated_layers': expected layers from 0 to 1, each once"},
         {"\"bos\":1", "\"unrotated_layers\":[0,0],\"bos\":1",

@@ -65,6 +65,7 @@ CONFIG = {
 }  # fmt: skip
 LATER = {
     "mtp",
+    "pooling",
     "qkv_bias",
     "qk_norm",
     "expert_ffn_dim",
@@ -324,6 +325,9 @@ def check_config(c):
     layers = c["n_layers"] + ("mtp" in c)
     require(len(set(named)) == len(named) < layers and all(0 <= n < layers for n in named), "layers of kinds")
     require("mtp" not in c or set(c["mtp"]) == {"normed", "own_normed"}, "mtp")
+    pooling = c.get("pooling", {"by": "last", "end": -1})
+    require(set(pooling) == {"by", "end"} and pooling["by"] in ("last", "mean"), "pooling")
+    require(-1 <= pooling["end"] < c["vocab_size"], "pooling")
     require(not c.get("expert_norms") or (c.get("norms_around") and c["shared_ffn_dim"] > 0), "expert_norms")
     require(c["norm_eps"] > 0 and c["rope"]["theta"] > 0 and len(c["eos"]) <= 16, "numbers")
 

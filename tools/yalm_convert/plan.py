@@ -92,9 +92,10 @@ def head_order(config: dict, pairs: bool) -> Optional[np.ndarray]:
 
 
 def renamed(tensors: dict, names: tuple) -> dict:
-    """Tensors by the names that are looked for."""
-    found = {}
+    """Tensors by the names that are looked for. Models that make vectors may have them without the first part."""
+    found, bare = {}, "embed_tokens.weight" in tensors
     for name, tensor in tensors.items():
+        name = f"model.{name}" if bare else name
         for theirs, ours in names:
             name = name.replace(theirs, ours)
         found[name] = tensor

@@ -24,6 +24,7 @@ class TokenizerData:
     chat: Optional[dict] = None  # its syntax tree (chat_template.py)
     bos: Optional[int] = None
     eos: list = field(default_factory=list)
+    end: Optional[int] = None  # what the post-processor puts behind a text: for vectors of texts alone
     warnings: list = field(default_factory=list)
 
 
@@ -56,7 +57,7 @@ def from_root(root: dict, settings: dict, path: Path) -> tuple:
     else:
         refuse_missing_bytes(vocabulary, path)
     data.facts["ignore_merges"] = bool(model.get("ignore_merges"))
-    data.facts["add_bos"], data.bos = _template(root.get("post_processor"), path, data.warnings)
+    data.facts["add_bos"], data.bos, data.end = _template(root.get("post_processor"), path, data.warnings)
     _compare_settings(data, settings, path)
     data.tensors.append(("tokenizer.merges", _merges(model, text_ids, path)))
     return data, vocabulary
@@ -261,8 +262,15 @@ def _note_missing_bytes(data: TokenizerData, model: dict, vocabulary: Vocabulary
 
 
 def _template(processor: Optional[dict], path: Path, warnings: list) -> tuple:
-    """(does the post-processor put bos before a text, its id)."""
-    adds, bos = False, None
+    """(does the post-processor put bos before a text, its id, the id of what it puts behind one)."""
+    adds, bos, end = False, None, None
+
+    def id_of(part: dict, name: str) -> int:
+        ids = part.get("special_tokens", {}).get(name, {}).get("ids", [])
+        if len(ids) != 1 or not isinstance(ids[0], int):
+            raise refuse(path, "post-processor", part)
+        return ids[0]
+
     for part in sequence(processor, "processors"):
         if part.get("type") == "ByteLevel":
             continue
@@ -273,13 +281,13 @@ def _template(processor: Optional[dict], path: Path, warnings: list) -> tuple:
         if None not in names or names.index(None) > 1 or names.count(None) != 1:
             raise refuse(path, "post-processor", part)
         if names[-1] is not None:
-            warnings.append(f"{path}: the tokenizer puts {names[-1]!r} after a text; here it is left out")
+            warnings.append(
+                f"{path}: the tokenizer puts {names[-1]!r} after a text; here it is left out, but for vectors"
+            )
+            end = id_of(part, names[-1])
         if names[0] is not None:
-            ids = part.get("special_tokens", {}).get(names[0], {}).get("ids", [])
-            if len(ids) != 1 or not isinstance(ids[0], int):
-                raise refuse(path, "post-processor", part)
-            adds, bos = True, ids[0]
-    return adds, bos
+            adds, bos = True, id_of(part, names[0])
+    return adds, bos, end
 
 
 def _compare_settings(data: TokenizerData, settings: dict, path: Path) -> None:

@@ -1,0 +1,114 @@
+// Mode embed: a vector of each line of a text, as JSON, CSV or a NumPy array.
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static size_t count_lines(const struct text *text)
+{
+    size_t n = 0;
+    for (size_t at = 0; at < text->length; at++)
+        n += text->bytes[at] == '\n' || at + 1 == text->length;
+    return n;
+}
+
+// NumPy's format 1.0: a header of 128 bytes, then (lines, dim) little-endian float32.
+static void print_npy_header(size_t lines, int dim)
+{
+    char header[128];
+    const int length =
+        snprintf(header, sizeof header, "\x93NUMPY\x01%c%c%c{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %d), }", 0,
+                 118, 0, lines, dim);
+    memset(header + length, ' ', sizeof header - (size_t)length);
+    header[sizeof header - 1] = '\n';
+    fwrite(header, 1, sizeof header, stdout);
+}
+
+static void print_vector(const float *vector, int dim, int format)
+{
+    if (format == EMBED_NPY) {
+        fwrite(vector, sizeof *vector, (size_t)dim, stdout);
+        return;
+    }
+    for (int i = 0; i < dim; i++)
+        printf("%s%.9g", i ? "," : format == EMBED_JSON ? "[" : "", (double)vector[i]);
+    puts(format == EMBED_JSON ? "]" : "");
+}
+
+static yalm_status embed_line(yalm_session *session, const char *line, size_t length, int flags, float *vector,
+                              yalm_error *error)
+{
+    int32_t *ids;
+    size_t n;
+    yalm_status status = yalm_tokenize(yalm_session_model(session), line, length, flags, &ids, &n, error);
+    if (status != YALM_OK)
+        return status;
+    const size_t context = (size_t)yalm_session_facts(session)->context;
+    status = n > context ? cli_error(error, YALM_USAGE, "%zu tokens, and the context holds %zu: -c takes more", n, context)
+                         : yalm_embed(session, ids, (int)n, vector, error);
+    free(ids);
+    return status;
+}
+
+static yalm_status embed_lines(const struct options *options, yalm_session *session, const struct text *text, yalm_error *error)
+{
+    const yalm_model_info *facts = yalm_model_facts(yalm_session_model(session));
+    const int flags = options->no_bos ? 0 : YALM_TOKENIZE_BOS;
+    float *vector = malloc(sizeof *vector * (size_t)facts->hidden_dim);
+    if (vector == NULL)
+        return cli_no_memory(error);
+    yalm_status status = YALM_OK;
+    if (options->embed_format == EMBED_NPY)
+        print_npy_header(count_lines(text), facts->hidden_dim);
+    size_t number = 1;
+    for (size_t at = 0; at < text->length && status == YALM_OK; number++) {
+        const char *line = text->bytes + at, *end = memchr(line, '\n', text->length - at);
+        const size_t length = end ? (size_t)(end - line) : text->length - at;
+        yalm_error why = {0};
+        status = embed_line(session, line, length, flags, vector, &why);
+        if (status == YALM_INTERRUPTED)
+            cli_error(error, status, "%s", "");
+        else if (status != YALM_OK)
+            cli_error(error, status, "line %zu: %s", number, why.text);
+        else
+            print_vector(vector, facts->hidden_dim, options->embed_format);
+        at += length + 1;
+    }
+    free(vector);
+    const yalm_status written = output_end(status == YALM_OK ? error : NULL);
+    return status == YALM_OK ? written : status;
+}
+
+static yalm_status run(const struct options *options, const yalm_model *model, const struct text *text, yalm_error *error)
+{
+    if (yalm_model_facts(model)->pooling == NULL)
+        return cli_error(error, YALM_USAGE, "%s makes no vectors of texts: it was trained to go on with them", options->named);
+    yalm_status status = needs_tokenizer(options, model, "turn text into ids", error);
+    if (status != YALM_OK)
+        return status;
+    yalm_session_options how = session_options(options);
+    if (strcmp(how.device, "auto") == 0)
+        how.device = "cpu"; // which alone can
+    yalm_session *session = open_session(options, model, &how, options->quiet, error);
+    if (session == NULL)
+        return error->status;
+    status = embed_lines(options, session, text, error);
+    close_session(session);
+    return status;
+}
+
+yalm_status run_embed(const struct options *options, yalm_error *error)
+{
+    struct text text = {0};
+    const bool given = options->prompt != NULL; // argv's, which stays
+    if (given)
+        text = (struct text){(char *)options->prompt, strlen(options->prompt)};
+    yalm_status status = given ? YALM_OK : text_read(&text, options->file, error);
+    yalm_model *model = status == YALM_OK ? open_model(options, error) : NULL;
+    if (status == YALM_OK)
+        status = model ? run(options, model, &text, error) : error->status;
+    if (!given)
+        free(text.bytes);
+    yalm_model_close(model);
+    return status;
+}

@@ -1,0 +1,81 @@
+"""tools/convert.py on directories of sentence-transformers': what becomes of their modules."""
+
+import json
+
+import hf
+import pytest
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """directory(modules, settings of pooling): a small model as sentence-transformers keeps it."""
+
+    def make(modules=("Transformer", "Pooling", "Normalize"), settings=None):
+        model = hf.make("tiny-qwen3", tmp_path / "model")
+        written = [
+            {"path": f"{i}_{kind}", "type": f"sentence_transformers.models.{kind}"} for i, kind in enumerate(modules)
+        ]
+        (model / "modules.json").write_text(json.dumps(written))
+        (model / "1_Pooling").mkdir()
+        (model / "1_Pooling/config.json").write_text(json.dumps(settings or {"pooling_mode_lasttoken": True}))
+        return model
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("settings", "by"),
+    [
+        ({"pooling_mode_lasttoken": True, "pooling_mode_cls_token": False}, "last"),
+        ({"pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode": "lasttoken"}, "last"),
+        ({"pooling_mode": "mean"}, "mean"),
+    ],
+)
+def test_pooling(settings, by, directory, convert):
+    assert convert(directory(settings=settings))[0]["config"]["pooling"] == {"by": by, "end": -1}
+
+
+def test_without_modules_there_is_none(directory, convert):
+    model = directory()
+    (model / "modules.json").unlink()
+    assert "pooling" not in convert(model)[0]["config"]
+
+
+def test_names_without_their_first_part(directory, convert):
+    model = directory()
+    wanted = convert(model)[:2]
+    tensors = {name.removeprefix("model."): entry for name, entry in hf.read_tensors(model).items()}
+    hf.write_tensors(model / "model.safetensors", tensors)
+    assert convert(model)[:2] == wanted
+
+
+@pytest.mark.parametrize(
+    ("modules", "settings", "text"),
+    [
+        (("Transformer", "Pooling", "Dense"), None, 'module "sentence_transformers.models.Dense" is not supported'),
+        (("Transformer", "Pooling"), {"pooling_mode_cls_token": True}, 'pooling by ["cls_token"] is not supported'),
+        (
+            ("Transformer", "Pooling"),
+            {"pooling_mode_lasttoken": True, "pooling_mode_mean_tokens": True},
+            "is not supported",
+        ),
+        (("Transformer", "Pooling"), {"pooling_mode": 3}, "pooling by [3] is not supported"),
+        (("Pooling",), None, "no 0_Pooling/config.json, which modules.json names"),
+    ],
+)
+def test_refused(modules, settings, text, directory, monkeypatch, capsys, tmp_path):
+    code, _, err = hf.call(monkeypatch, capsys, directory(modules, settings), tmp_path / "out")
+    assert code == 3 and text in err.splitlines()[-1] and not (tmp_path / "out").exists()
+
+
+def test_modules_that_are_no_list(directory, monkeypatch, capsys, tmp_path):
+    model = directory()
+    for text, expected in (
+        ("{}", "expected a list of modules"),
+        ("[1]", "module null is not supported"),
+        ("[", "not JSON"),
+    ):
+        (model / "modules.json").write_text(text)
+        code, _, err = hf.call(monkeypatch, capsys, model, tmp_path / "out")
+        assert code == 3 and expected in err, err
