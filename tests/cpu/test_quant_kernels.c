@@ -175,6 +175,15 @@ static void test_blocks(void **state)
     }
 }
 
+// The scale of a column's half of a group, by the first quant there that is not 0: the column's own may be.
+static double scale_at(const struct problem *p, int row, int col)
+{
+    for (int c = col / 16 * 16; c < col / 16 * 16 + 16; c++)
+        if (quant_at(p, row, c))
+            return terms_at(p, row, c).scaled / quant_at(p, row, c);
+    return 0;
+}
+
 // By tiles of bytes tokens and weights are 16-bit integers, with a scale for each block of columns: what a product may lose
 // there. Half a unit of a token; of a weight half of one by its scale's factor, by its product, and by what is added; both
 // units together; and the product of the low bytes.
@@ -187,7 +196,7 @@ static double tiles_loss(const struct problem *p, int row, int t, int first, int
         const int quant = quant_at(p, row, c), whole = bytes ? 128 : high_bytes(p->type) == 4 ? 16 : 8;
         const bool affine = terms.centre != 0,
                    wide = p->type == DTYPE_Q4N || p->type == DTYPE_MXFP4 || p->type == DTYPE_Q5 || high_bytes(p->type) == 8;
-        const double scale = fabs(quant ? terms.scaled / quant : 0),
+        const double scale = fabs(quant ? terms.scaled / quant : scale_at(p, row, c)),
                      reach = affine ? fabs(terms.centre) + fabs(terms.centre + terms.minimum) : scale * (wide ? 32 : whole);
         const double x = fabs((double)p->x[t * p->ldx + c]);
         tokens += x;
