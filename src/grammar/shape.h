@@ -62,8 +62,8 @@ struct shapes { // the reader
     struct made {
         cJSON *json;
         struct made *next;
-    } * made; // schemas of our own
-    const struct dfa *numbers[2], *non_integers;
+    } * made;                             // schemas of our own
+    const struct dfa *numbers[2], *brief; // texts of numbers, of integers; those without idle zeros
 };
 
 void shapes_free(struct shapes *s);

@@ -205,6 +205,8 @@ static void read_arrays(struct shapes *s, int schema, struct part *part)
         rest = "additionalItems";
         items = shape_member(json, rest);
     }
+    if (first && !cJSON_IsArray(first))
+        keyword_refuse(s, schema, "prefixItems", "expected a list of schemas");
     int *wants = pool_take(&s->pool, ((size_t)cJSON_GetArraySize(first) + 1) * sizeof *wants);
     cJSON_ArrayForEach(each, first) wants[part->n_first++] = want_part(s, schema, each, "prefixItems", false);
     part->first = wants;

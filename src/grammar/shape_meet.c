@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "grammar/numbers.h"
+#include "grammar/pattern.h"
 #include "grammar/shape.h"
 
 void shape_add(struct shapes *s, struct shape *shape, struct part part)
@@ -144,6 +145,11 @@ const struct dfa *numbers_of(struct shapes *s, const struct part *part)
         text = dfa_meet(pool, text, numbers_compare(pool, part->low, part->low_open ? ABOVE : ABOVE | EQUAL));
     if (part->high < 1e20)
         text = dfa_meet(pool, text, numbers_compare(pool, part->high, part->high_open ? BELOW : BELOW | EQUAL));
+    if (part->low == part->high) { // one number: without zeros that say nothing, but the first behind the point
+        if (s->brief == NULL)
+            s->brief = pattern_read(pool, "^-?\\d+(\\.0|\\.\\d*[1-9])?$");
+        text = dfa_meet(pool, text, s->brief);
+    }
     return part->text ? dfa_meet(pool, text, part->text) : text;
 }
 

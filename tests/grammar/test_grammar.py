@@ -281,6 +281,7 @@ def test_documents_of_schemas(match, schema, documents):
         ({"$ref": "#"}, "'$ref' leads back to itself"),
         ({"required": True}, "'required': expected a list of names"),
         ({"enum": []}, "'enum': expected a list"),
+        ({"prefixItems": {"type": "string"}}, "'prefixItems': expected a list of schemas"),
         ({"anyOf": []}, "'anyOf': expected a list"),
         ([], "expected a schema"),
         (5, "expected a schema"),
@@ -330,6 +331,12 @@ def test_objects_never_run_into_a_dead_end(match):
         assert [answer != "no" for answer in found] == [i + least <= 4 for i in range(4)]
     found = match("schema", {**schema, "maxProperties": 1, "required": ["d"]}, begun)
     assert [answer != "no" for answer in found] == [False, False, False, True]
+
+
+def test_one_number_has_no_idle_zeros(match):
+    texts = ["5", "5.0", "5.", "5.00", "-0.25", "-0.250", "0.25"]
+    found = match("schema", {"enum": [5, -0.25]}, texts)
+    assert found == ["yes", "yes", "more", "no", "yes", "no", "no"]
 
 
 def test_ranges_of_integers(match):
