@@ -125,6 +125,9 @@ static const cJSON *allowed_tools(const cJSON *choice)
 static bool allow_tools(struct request *request, struct dialogue *dialogue, const cJSON *tools)
 {
     const cJSON *each;
+    const int n = cJSON_IsArray(tools) ? cJSON_GetArraySize(tools) : 0;
+    if (n == 0 || n > MAX_TOOLS)
+        return request_fail(request, 400, "'tool_choice' allows %d tools: expected a list of 1 to %d", n, MAX_TOOLS);
     dialogue->allowed = cJSON_CreateArray();
     cJSON_ArrayForEach(each, tools)
     {
@@ -136,7 +139,7 @@ static bool allow_tools(struct request *request, struct dialogue *dialogue, cons
         cJSON_AddItemReferenceToArray(dialogue->allowed, tool);
     }
     dialogue->tools = dialogue->allowed;
-    return dialogue->allowed->child || request_fail(request, 400, "'tool_choice' allows no tool: expected 'tools'");
+    return true;
 }
 
 static bool read_choice(struct request *request, struct dialogue *dialogue)

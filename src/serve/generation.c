@@ -252,6 +252,9 @@ bool generation_extend(struct request *request, struct prompt *sequence, const c
     int32_t *ids;
     size_t n;
     flags |= sequence->n == 0 ? YALM_TOKENIZE_BOS : 0;
+    const long long context = engine_context(request->server->engine);
+    if ((long long)sequence->n > context)
+        return request_fail_context(request, "at least ", (long long)sequence->n, context);
     if (!tokenize(request, text, strlen(text), flags, &ids, &n))
         return false;
     int32_t *grown = realloc(sequence->ids, (sequence->n + n + room) * sizeof *grown);

@@ -123,4 +123,6 @@ def test_infill(server, inserter):
     texts = [inserter.post("/tokenize", content=word, parse_special=False).json["tokens"] for word in words]
     assert read["tokens_evaluated"] == sum(map(len, texts)) + 6  # bos, and what yalm means as marks
     assert "insert" in inserter.post("/api/show", model="x").json["capabilities"]
+    many = inserter.post("/infill", input_extra=[{"text": "the king said " * 999}] * 999)
+    assert many.status == 400 and "exceeds the available context size" in many.json["error"]["message"]
     assert "'input_extra'" in inserter.post("/infill", input_prefix="a", input_extra=[{"text": 5}]).error
