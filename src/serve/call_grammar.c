@@ -251,13 +251,29 @@ static bool add_members(struct writing *w, const cJSON *schema, int *rule)
 
 // ---------------------------------------------------------------- calls
 
+// A call's arguments are an object, whether the schema says so or not; where there is none, an empty one.
+static bool add_arguments(struct writing *w, const cJSON *schema, int *rule)
+{
+    if (w->form->arguments != ARGUMENTS_JSON)
+        return add_members(w, schema, rule);
+    const bool none = !cJSON_IsObject(schema);
+    if (!none && member(schema, "type"))
+        return add_schema(w, schema, schema, rule);
+    cJSON *object = none ? cJSON_CreateObject() : cJSON_Duplicate(schema, true);
+    cJSON_AddStringToObject(object, "type", "object");
+    if (none)
+        cJSON_AddFalseToObject(object, "additionalProperties");
+    const bool good = add_schema(w, object, object, rule);
+    cJSON_Delete(object);
+    return good;
+}
+
 static bool add_tool(struct writing *w, const cJSON *function, const char *bar)
 {
     const char *name = member(function, "name")->valuestring;
-    const cJSON *schema = member(function, "parameters");
     struct buffer json = {0};
     int rule;
-    if (!(w->form->arguments == ARGUMENTS_JSON ? add_schema(w, schema, schema, &rule) : add_members(w, schema, &rule)))
+    if (!add_arguments(w, member(function, "parameters"), &rule))
         return false;
     buffer_text(&w->call, bar);
     buffer_json(&json, name, strlen(name));

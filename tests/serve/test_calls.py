@@ -142,6 +142,19 @@ def test_what_a_schema_has_and_cannot_be_held(begins_often):
     assert answer.status == 400 and "'tools', 'count'" in answer.error
 
 
+@pytest.mark.parametrize("parameters", [{}, None, {"properties": {"n": {"enum": [5]}}, "required": ["n"]}], ids=str)
+def test_arguments_are_an_object(talker, parameters):
+    """Where the schema does not say so; without a schema an empty one."""
+    tools = [{"type": "function", "function": {"name": "count", "parameters": parameters}}]
+    for seed in range(3):
+        answer = talker.chat(tools=tools, tool_choice="required", parallel_tool_calls=False, seed=seed, max_tokens=300)
+        choice = answer["choices"][0]
+        text = choice["message"]["tool_calls"][0]["function"]["arguments"]
+        assert text.lstrip().startswith("{")
+        if choice["finish_reason"] == "tool_calls":
+            assert parameters == {} or json.loads(text) == ({"n": 5} if parameters else {})
+
+
 def test_marks_come_as_the_models_own_tokens(calling):
     """<s> is a control token of this model: where a call must come it is written so, and behind the call, too."""
     marked = calling(OBJECT.replace("MARK", "<s>").replace("'}'", "'}<s>'"))
