@@ -10,7 +10,7 @@
 static float half_to_float(uint16_t h)
 {
     const int exponent = h >> 10 & 31, fraction = h & 1023;
-    const double x = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    const double x = (exponent ? 1024 + fraction : fraction) * 0x1p-25 * (1u << (exponent ? exponent : 1));
     return (float)(h >> 15 ? -x : x);
 }
 
