@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cpu/kernels/rows.h"
-#include "engine/calibrate.h"
 #include "util/round.h"
 
 // One task: the queries of some tokens' heads that share a KV head, against a range of positions.
@@ -41,77 +40,6 @@ int attention_key_parts(int n_visible)
     const int length = (int)round_up((size_t)(n_visible + MAX_KEY_PARTS - 1) / MAX_KEY_PARTS, 64);
     const int part = length < 256 ? 256 : length;
     return (n_visible + part - 1) / part;
-}
-
-// y = scale x, rotated where there are angles.
-static void rotate_query(const struct cpu_state *s, int d, float *y, const float *x, float scale, const float *cos,
-                         const float *sin)
-{
-    for (int i = 0; i < d; i++)
-        y[i] = scale * x[i];
-    if (cos)
-        s->kernels->rope(y, cos, sin, d);
-}
-
-// A head of k becomes a slot's key, and one of v its value.
-static void append_key(struct cpu_state *s, const struct batch *batch, int layer, int token, int kv_head, const float *cos,
-                       const float *sin)
-{
-    const struct cpu_kind *kind = cpu_kind_of(s, layer);
-    const int d = kind->head_dim;
-    const int64_t position = batch->position + token;
-    float *k = s->k + (size_t)token * kind->kv_dim + (size_t)kv_head * d;
-    if (s->record) {
-        const size_t row = ((size_t)layer * kind->n_kv_heads + kv_head) * s->record->room + s->record->first + position;
-        s->kernels->to_fp16(s->record->keys + row * d, k, d);
-    }
-    if (cos)
-        s->kernels->rope(k, cos, sin, d);
-    s->policy->append(s, &(struct append){
-                             .layer = layer,
-                             .kv_head = kv_head,
-                             .slot = kv_slot(&kind->kv, position),
-                             .position = position,
-                             .token = token,
-                             .n = batch->n,
-                             .k = k,
-                             .v = s->v + (size_t)token * kind->kv_dim + (size_t)kv_head * d,
-                         });
-}
-
-static void append_one(struct cpu_state *s, const struct batch *batch, const struct step *step, int token, int kv_head)
-{
-    const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
-    const int d = kind->head_dim, group = kind->group;
-    const int64_t position = batch->position + token;
-    const bool turns = !(step->traits & TRAIT_UNROTATED);
-    const float *cos = turns ? kind->cos + (size_t)token * (d / 2) : NULL, *sin = kind->sin + (size_t)token * (d / 2);
-
-    const float scale = query_scale_at(&step->query, position);
-    const float *q = s->q + (size_t)token * kind->q_dim + (size_t)kv_head * group * d;
-    const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
-    for (int j = 0; j < group; j++)
-        rotate_query(s, d, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, cos, sin);
-    if (kv_sinks_apart(&kind->kv, batch->position + batch->n - 1)) {
-        const bool apart = kv_sinks_apart(&kind->kv, position);
-        for (int j = 0; j < group; j++)
-            rotate_query(s, d, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale,
-                         apart && turns ? kind->sink_cos : cos, apart ? kind->sink_sin : sin);
-    }
-    if (!(step->traits & TRAIT_OTHERS_KEYS))
-        append_key(s, batch, step->layer, token, kv_head, cos, sin);
-}
-
-void attention_append(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
-{
-    for (struct span items; team_claim_near(me, batch->n * cpu_kind_of(s, step->layer)->n_kv_heads, 4, &items);) {
-        for (int i = items.first; i < items.last; i++)
-            append_one(s, batch, step, i % batch->n, i / batch->n);
-        if (items.first == 0 && atomic_load_explicit(s->cancel, memory_order_relaxed))
-            cpu_stop(s, s->run, step->layer);
-    }
-    if (s->policy->appended)
-        s->policy->appended(s, batch->position, batch->n, step->layer, me);
 }
 
 // Whether the kernels for a few queries in integers take n of them.
