@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cpu/kernels/attend_blocks.h"
 #include "cpu/kernels/rows.h"
 #include "util/round.h"
 
@@ -222,8 +223,8 @@ static struct task task_of_step(struct cpu_state *s, const struct batch *batch, 
 // begins a block. Returns where that is.
 static int64_t stand_beside(struct task *task, int64_t first)
 {
-    enum { MORE_THAN_FEW = ATTENTION_MOST_BESIDE + 1, BLOCK_KEYS = 192 }; // vec/attend_many.h
-    const int64_t begin = first - kv_slot(&task->kind->kv, first) % BLOCK_KEYS;
+    enum { MORE_THAN_FEW = ATTENTION_MOST_BESIDE + 1 };
+    const int64_t begin = first - kv_slot(&task->kind->kv, first) % ATTEND_BLOCK_KEYS;
     task->n_beside = task->n_queries < MORE_THAN_FEW ? MORE_THAN_FEW - task->n_queries : begin < first;
     return begin;
 }

@@ -118,7 +118,7 @@ FAULTS = (
     Fault(
         "exact bits: blocks of keys begin where a window does",
         "src/cpu/attention.c",
-        "begin = first - kv_slot(&task->kind->kv, first) % BLOCK_KEYS;",
+        "begin = first - kv_slot(&task->kind->kv, first) % ATTEND_BLOCK_KEYS;",
         "begin = first;",
         ("release/engine/test_exact",),
     ),

@@ -5,11 +5,12 @@
 // max) V are register-tiled products (vec/math.h) whose operands are in L1 and L2. Tiles that no query of a row of tiles sees
 // are not computed.
 #pragma once
+#include "cpu/kernels/attend_blocks.h"
 #include "cpu/kernels/vec/attend_dense.h"
 
 enum {
-    MANY_ROWS = 128,             // queries
-    MANY_KEYS = 192,             // keys in a block, whole groups of tiles
+    MANY_ROWS = 128, // queries
+    MANY_KEYS = ATTEND_BLOCK_KEYS,
     MANY_DIMS = 256,             // components at a time
     KEY_GROUP = TILE_VECS * VEC, // keys in a tile
     MANY_FLOATS = MANY_ROWS * (MANY_DIMS + MANY_KEYS) + 2 * MANY_KEYS * MANY_DIMS + VEC * MANY_DIMS,
