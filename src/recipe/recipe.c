@@ -2,70 +2,7 @@
 
 #include <stdlib.h>
 
-#include "recipe/cost.h"
-
-struct writer {
-    struct recipe *to; // its steps NULL: they are only counted
-    const struct model_config *config;
-    const struct layer_weights *w; // the layer's
-    int layer;
-    const float *norm; // the last one that was counted: neighbours share it
-};
-
-static void count(struct writer *out, const struct step *step)
-{
-    struct cost *cost = &out->to->cost;
-    const struct cost own = step_cost(step, out->config);
-    const int width = step->in == BUFFER_X ? out->config->hidden_dim : out->config->layer_input_dim;
-    if (step->norm && step->norm != out->norm)
-        cost->bytes += sizeof *step->norm * (double)width;
-    out->norm = step->norm ? step->norm : out->norm;
-    cost->bytes += own.bytes;
-    cost->ops += own.ops;
-}
-
-static void widen(int *width, int n)
-{
-    *width = *width > n ? *width : n;
-}
-
-static void measure(struct recipe *to, const struct step *step)
-{
-    for (int i = 0; i < step->n_w; i++) {
-        widen(&to->width[step->in], step->w[i]->cols);
-        widen(&to->width[step->out[i]], step->w[i]->rows);
-    }
-    if (step->op == OP_EXPERTS)
-        widen(&to->width[step->out[0]], step->weights->experts[0].down.rows);
-}
-
-static type_set types_of(const struct step *step, int n_experts)
-{
-    type_set types = 0;
-    for (int i = 0; i < step->n_w - step->n_narrow; i++)
-        types |= type_bit(step->w[i]->dtype);
-    for (int e = 0; step->op == OP_EXPERTS && e < n_experts; e++) {
-        const struct expert_weights *w = &step->weights->experts[e];
-        types |= type_bit(w->gate.dtype) | type_bit(w->up.dtype) | type_bit(w->down.dtype);
-    }
-    return types;
-}
-
-static void put(struct writer *out, struct step step)
-{
-    struct recipe *to = out->to;
-    step.layer = out->layer;
-    to->ops |= 1u << step.op;
-    to->traits |= step.traits;
-    to->types |= types_of(&step, out->config->n_experts);
-    if (step.observed != NOT_OBSERVED && step.layer < out->config->n_layers)
-        to->block_types |= types_of(&step, out->config->n_experts);
-    count(out, &step);
-    measure(to, &step);
-    if (to->steps)
-        to->steps[to->n] = step;
-    to->n++;
-}
+#include "recipe/writer.h"
 
 static void multiply(struct step *step, const struct matrix *w, const float *bias, enum buffer to)
 {
@@ -90,16 +27,16 @@ static int input(const struct writer *out, int which)
 static void add(struct writer *out, const struct matrix *w, const float *bias, enum buffer in, const float *post_norm,
                 int observed, bool ends_block)
 {
-    put(out, (struct step){.op = OP_ADD,
-                           .w = {w},
-                           .bias = {bias},
-                           .n_w = 1,
-                           .in = in,
-                           .out = {BUFFER_X},
-                           .post_norm = post_norm,
-                           .traits = post_norm ? TRAIT_NORM_BEHIND : 0u,
-                           .observed = observed,
-                           .ends_block = ends_block});
+    put_step(out, (struct step){.op = OP_ADD,
+                                .w = {w},
+                                .bias = {bias},
+                                .n_w = 1,
+                                .in = in,
+                                .out = {BUFFER_X},
+                                .post_norm = post_norm,
+                                .traits = post_norm ? TRAIT_NORM_BEHIND : 0u,
+                                .observed = observed,
+                                .ends_block = ends_block});
 }
 
 // ------------------------------------------------------------------------------------------ attention, or a recurrence
@@ -137,23 +74,23 @@ static void attention(struct writer *out)
     multiply(&qkv, &w->v, w->v_bias, BUFFER_V);
     qkv.n_exact = qkv.n_w;
     multiply(&qkv, &w->output_gate, w->output_gate_bias, BUFFER_GATES);
-    put(out, qkv);
+    put_step(out, qkv);
     const struct attending how = attending(c, out->layer);
     if (c->qk_norm || c->whole_qk_norm || c->v_norm)
-        put(out, (struct step){.op = OP_HEAD_NORM,
-                               .weights = w,
-                               .attending = how,
-                               .traits = (c->whole_qk_norm ? TRAIT_WHOLE : 0u) | (c->v_norm ? TRAIT_VALUES : 0u)});
-    put(out, (struct step){
-                 .op = OP_ATTEND,
-                 .out = {BUFFER_ATTENDED},
-                 .weights = w,
-                 .attending = how,
-                 .number = c->attention_softcap,
-                 .query = {config_attention_scale(c, config_head_dim(c, out->layer)), c->query_growth, c->query_growth_context},
-                 .traits = attention_traits(c, out->layer)});
+        put_step(out, (struct step){.op = OP_HEAD_NORM,
+                                    .weights = w,
+                                    .attending = how,
+                                    .traits = (c->whole_qk_norm ? TRAIT_WHOLE : 0u) | (c->v_norm ? TRAIT_VALUES : 0u)});
+    put_step(out, (struct step){.op = OP_ATTEND,
+                                .out = {BUFFER_ATTENDED},
+                                .weights = w,
+                                .attending = how,
+                                .number = c->attention_softcap,
+                                .query = {config_attention_scale(c, config_head_dim(c, out->layer)), c->query_growth,
+                                          c->query_growth_context},
+                                .traits = attention_traits(c, out->layer)});
     if (c->output_gate)
-        put(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}, .attending = how});
+        put_step(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}, .attending = how});
     add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
 }
 
@@ -170,12 +107,12 @@ static void recurrence(struct writer *out)
     multiply(&qkv, &w->delta.decay, NULL, BUFFER_DECAYS);
     multiply(&qkv, &w->delta.beta, NULL, BUFFER_BETAS);
     qkv.n_narrow = 2;
-    put(out, qkv);
-    put(out, (struct step){.op = OP_RECUR,
-                           .out = {BUFFER_ATTENDED},
-                           .weights = w,
-                           .attending = attending(out->config, out->layer),
-                           .delta = config_delta(out->config, out->layer)});
+    put_step(out, qkv);
+    put_step(out, (struct step){.op = OP_RECUR,
+                                .out = {BUFFER_ATTENDED},
+                                .weights = w,
+                                .attending = attending(out->config, out->layer),
+                                .delta = config_delta(out->config, out->layer)});
     add(out, &w->o, NULL, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
 }
 
@@ -185,16 +122,16 @@ static void units(struct writer *out, const struct expert_weights *ffn)
 {
     const struct model_config *c = out->config;
     const bool own_width = c->kinds[c->kind_of_layer[out->layer]].ffn_dim > 0;
-    put(out, (struct step){.op = OP_UNITS,
-                           .w = {&ffn->gate, &ffn->up},
-                           .bias = {ffn->gate_bias, ffn->up_bias},
-                           .n_w = 2,
-                           .in = BUFFER_X,
-                           .out = {BUFFER_UNITS},
-                           .norm = out->w->ffn_norm,
-                           .activation = c->activation,
-                           .traits = activation_trait(c) | (own_width ? TRAIT_WIDTH : 0u),
-                           .observed = input(out, INPUT_FFN)});
+    put_step(out, (struct step){.op = OP_UNITS,
+                                .w = {&ffn->gate, &ffn->up},
+                                .bias = {ffn->gate_bias, ffn->up_bias},
+                                .n_w = 2,
+                                .in = BUFFER_X,
+                                .out = {BUFFER_UNITS},
+                                .norm = out->w->ffn_norm,
+                                .activation = c->activation,
+                                .traits = activation_trait(c) | (own_width ? TRAIT_WIDTH : 0u),
+                                .observed = input(out, INPUT_FFN)});
 }
 
 // Those that a token goes through of many. Where they have norms of their own, their sum is joined to the shared expert's,
@@ -203,33 +140,33 @@ static void chosen_experts(struct writer *out, bool ends_block)
 {
     const struct model_config *c = out->config;
     const struct layer_weights *w = out->w;
-    put(out, (struct step){.op = OP_ROUTE,
-                           .w = {&w->router},
-                           .bias = {w->router_bias},
-                           .n_w = 1,
-                           .in = BUFFER_X,
-                           .norm = c->expert_norms ? NULL : w->ffn_norm,
-                           .weights = w,
-                           .number = c->expert_scale,
-                           .n_experts = c->n_experts,
-                           .n_active = c->n_active_experts,
-                           .raw_weights = c->raw_expert_weights,
-                           .traits = c->expert_norms ? TRAIT_BARE : 0u,
-                           .observed = NOT_OBSERVED});
-    put(out, (struct step){.op = OP_EXPERTS,
-                           .in = BUFFER_X,
-                           .out = {c->expert_norms ? BUFFER_EXPERT_SUM : BUFFER_X},
-                           .norm = c->expert_norms ? w->expert_norm : w->ffn_norm,
-                           .post_norm = w->expert_post_norm,
-                           .weights = w,
-                           .number = c->expert_scale,
-                           .n_experts = c->n_experts,
-                           .n_active = c->n_active_experts,
-                           .raw_weights = c->raw_expert_weights,
-                           .activation = c->activation,
-                           .traits = activation_trait(c),
-                           .observed = input(out, INPUT_EXPERTS),
-                           .ends_block = ends_block});
+    put_step(out, (struct step){.op = OP_ROUTE,
+                                .w = {&w->router},
+                                .bias = {w->router_bias},
+                                .n_w = 1,
+                                .in = BUFFER_X,
+                                .norm = c->expert_norms ? NULL : w->ffn_norm,
+                                .weights = w,
+                                .number = c->expert_scale,
+                                .n_experts = c->n_experts,
+                                .n_active = c->n_active_experts,
+                                .raw_weights = c->raw_expert_weights,
+                                .traits = c->expert_norms ? TRAIT_BARE : 0u,
+                                .observed = NOT_OBSERVED});
+    put_step(out, (struct step){.op = OP_EXPERTS,
+                                .in = BUFFER_X,
+                                .out = {c->expert_norms ? BUFFER_EXPERT_SUM : BUFFER_X},
+                                .norm = c->expert_norms ? w->expert_norm : w->ffn_norm,
+                                .post_norm = w->expert_post_norm,
+                                .weights = w,
+                                .number = c->expert_scale,
+                                .n_experts = c->n_experts,
+                                .n_active = c->n_active_experts,
+                                .raw_weights = c->raw_expert_weights,
+                                .activation = c->activation,
+                                .traits = activation_trait(c),
+                                .observed = input(out, INPUT_EXPERTS),
+                                .ends_block = ends_block});
 }
 
 // x += down · (activation(gate · h) ∘ (up · h)), h = rmsnorm(x); or so of the chosen experts, and of one that all tokens go
@@ -243,18 +180,18 @@ static void feed_forward(struct writer *out)
     if (shared || !chosen)
         units(out, ffn);
     if (shared && c->shared_gate)
-        put(out, (struct step){.op = OP_WEIGH, .in = BUFFER_X, .out = {BUFFER_UNITS}, .norm = w->ffn_norm, .weights = w});
+        put_step(out, (struct step){.op = OP_WEIGH, .in = BUFFER_X, .out = {BUFFER_UNITS}, .norm = w->ffn_norm, .weights = w});
     if (chosen)
         chosen_experts(out, !shared);
     if (shared && c->expert_norms)
-        put(out, (struct step){.op = OP_JOIN,
-                               .w = {&ffn->down},
-                               .n_w = 1,
-                               .in = BUFFER_UNITS,
-                               .out = {BUFFER_X},
-                               .weights = w,
-                               .observed = input(out, INPUT_DOWN),
-                               .ends_block = true});
+        put_step(out, (struct step){.op = OP_JOIN,
+                                    .w = {&ffn->down},
+                                    .n_w = 1,
+                                    .in = BUFFER_UNITS,
+                                    .out = {BUFFER_X},
+                                    .weights = w,
+                                    .observed = input(out, INPUT_DOWN),
+                                    .ends_block = true});
     else if (shared || !chosen)
         add(out, &ffn->down, ffn->down_bias, BUFFER_UNITS, w->ffn_post_norm, input(out, INPUT_DOWN), true);
 }
@@ -265,25 +202,25 @@ static void make_inputs(struct writer *out, const struct model_weights *w)
 {
     struct step projection = {.op = OP_PROJECT, .in = BUFFER_X, .observed = NOT_OBSERVED, .n_exact = 1};
     multiply(&projection, &w->layer_projection, NULL, BUFFER_INPUTS);
-    put(out, projection);
-    put(out, (struct step){.op = OP_MIX_INPUTS,
-                           .in = BUFFER_INPUTS,
-                           .out = {BUFFER_INPUTS},
-                           .table = &w->layer_embedding,
-                           .norm = w->layer_projection_norm});
+    put_step(out, projection);
+    put_step(out, (struct step){.op = OP_MIX_INPUTS,
+                                .in = BUFFER_INPUTS,
+                                .out = {BUFFER_INPUTS},
+                                .table = &w->layer_embedding,
+                                .norm = w->layer_projection_norm});
 }
 
 // x += rmsnorm(input_projection · (activation(input_gate · x) ∘ the layer's input))
 static void own_input(struct writer *out)
 {
-    put(out, (struct step){.op = OP_GATE_INPUT,
-                           .w = {&out->w->input_gate},
-                           .n_w = 1,
-                           .in = BUFFER_X,
-                           .out = {BUFFER_UNITS},
-                           .activation = out->config->activation,
-                           .traits = activation_trait(out->config),
-                           .observed = NOT_OBSERVED});
+    put_step(out, (struct step){.op = OP_GATE_INPUT,
+                                .w = {&out->w->input_gate},
+                                .n_w = 1,
+                                .in = BUFFER_X,
+                                .out = {BUFFER_UNITS},
+                                .activation = out->config->activation,
+                                .traits = activation_trait(out->config),
+                                .observed = NOT_OBSERVED});
     add(out, &out->w->input_projection, NULL, BUFFER_UNITS, out->w->input_norm, NOT_OBSERVED, false);
 }
 
@@ -292,15 +229,15 @@ static void own_input(struct writer *out)
 // x = projection · [rmsnorm(embedding); rmsnorm(hidden state)]
 static void pair(struct writer *out, const struct model_weights *w)
 {
-    put(out, (struct step){.op = OP_PAIR,
-                           .in = BUFFER_X,
-                           .out = {BUFFER_UNITS},
-                           .norm = w->mtp_embedding_norm,
-                           .post_norm = w->mtp_hidden_norm,
-                           .observed = NOT_OBSERVED});
+    put_step(out, (struct step){.op = OP_PAIR,
+                                .in = BUFFER_X,
+                                .out = {BUFFER_UNITS},
+                                .norm = w->mtp_embedding_norm,
+                                .post_norm = w->mtp_hidden_norm,
+                                .observed = NOT_OBSERVED});
     struct step projection = {.op = OP_PROJECT, .in = BUFFER_UNITS, .observed = NOT_OBSERVED, .n_exact = 1};
     multiply(&projection, &w->mtp_projection, NULL, BUFFER_X);
-    put(out, projection);
+    put_step(out, projection);
 }
 
 // ------------------------------------------------------------------------------------------ the whole
@@ -315,7 +252,7 @@ static void layer(struct writer *out)
     if (out->config->layer_input_dim)
         own_input(out);
     if (out->config->layer_scale)
-        put(out, (struct step){.op = OP_SCALE, .out = {BUFFER_X}, .weights = out->w});
+        put_step(out, (struct step){.op = OP_SCALE, .out = {BUFFER_X}, .weights = out->w});
     if (out->to->steps)
         out->to->steps[out->to->n - 1].ends_layer = true;
 }
@@ -324,9 +261,9 @@ static void logits(struct writer *out, const struct model_weights *w)
 {
     struct step classifier = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->norm, .observed = input(out, 0)};
     multiply(&classifier, &w->classifier, NULL, BUFFER_LOGITS);
-    put(out, classifier);
+    put_step(out, classifier);
     if (out->config->logits_softcap > 0)
-        put(out, (struct step){.op = OP_CAP, .out = {BUFFER_LOGITS}, .number = out->config->logits_softcap});
+        put_step(out, (struct step){.op = OP_CAP, .out = {BUFFER_LOGITS}, .number = out->config->logits_softcap});
 }
 
 static void write_all(struct recipe *to, const struct model_config *c, const struct model_weights *w)
@@ -334,7 +271,7 @@ static void write_all(struct recipe *to, const struct model_config *c, const str
     struct writer out = {.to = to, .config = c, .layer = -1};
     const float scale = c->embedding_scale > 0 ? c->embedding_scale : 1;
     struct cost before = {0};
-    put(&out, (struct step){.op = OP_EMBED, .out = {BUFFER_X}, .table = &w->embedding, .number = scale});
+    put_step(&out, (struct step){.op = OP_EMBED, .out = {BUFFER_X}, .table = &w->embedding, .number = scale});
     if (c->layer_input_dim)
         make_inputs(&out, w);
     if (c->guesses)

@@ -1,0 +1,58 @@
+#include "recipe/writer.h"
+
+#include "recipe/cost.h"
+
+static void count(struct writer *out, const struct step *step)
+{
+    struct cost *cost = &out->to->cost;
+    const struct cost own = step_cost(step, out->config);
+    const int width = step->in == BUFFER_X ? out->config->hidden_dim : out->config->layer_input_dim;
+    if (step->norm && step->norm != out->norm)
+        cost->bytes += sizeof *step->norm * (double)width;
+    out->norm = step->norm ? step->norm : out->norm;
+    cost->bytes += own.bytes;
+    cost->ops += own.ops;
+}
+
+static void widen(int *width, int n)
+{
+    *width = *width > n ? *width : n;
+}
+
+static void measure(struct recipe *to, const struct step *step)
+{
+    for (int i = 0; i < step->n_w; i++) {
+        widen(&to->width[step->in], step->w[i]->cols);
+        widen(&to->width[step->out[i]], step->w[i]->rows);
+    }
+    if (step->op == OP_EXPERTS)
+        widen(&to->width[step->out[0]], step->weights->experts[0].down.rows);
+}
+
+static type_set types_of(const struct step *step, int n_experts)
+{
+    type_set types = 0;
+    for (int i = 0; i < step->n_w - step->n_narrow; i++)
+        types |= type_bit(step->w[i]->dtype);
+    for (int e = 0; step->op == OP_EXPERTS && e < n_experts; e++) {
+        const struct expert_weights *w = &step->weights->experts[e];
+        types |= type_bit(w->gate.dtype) | type_bit(w->up.dtype) | type_bit(w->down.dtype);
+    }
+    return types;
+}
+
+void put_step(struct writer *out, struct step step)
+{
+    struct recipe *to = out->to;
+    step.layer = out->layer;
+    to->ops |= 1u << step.op;
+    to->traits |= step.traits;
+    to->types |= types_of(&step, out->config->n_experts);
+    if (step.observed != NOT_OBSERVED && step.layer < out->config->n_layers)
+        to->block_types |= types_of(&step, out->config->n_experts);
+    count(out, &step);
+    measure(to, &step);
+    if (to->steps)
+        to->steps[to->n] = step;
+    to->n++;
+}
