@@ -158,7 +158,7 @@ static const char *disagrees(struct node *node)
     }
 }
 
-struct reading {
+struct tree_reading {
     struct template *template;
     const char *path, *where;
     int *depths; // (n)
@@ -167,12 +167,12 @@ struct reading {
     yalm_error *error;
 };
 
-static yalm_status wrong(const struct reading *r, const char *what)
+static yalm_status wrong(const struct tree_reading *r, const char *what)
 {
     return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: '%s': node %d: %s", r->path, r->where, r->index, what);
 }
 
-static yalm_status read_value(const struct reading *r, struct node *node, const cJSON *item)
+static yalm_status read_value(const struct tree_reading *r, struct node *node, const cJSON *item)
 {
     const enum value_rule rule = rules[node->kind].value;
     int64_t number;
@@ -194,7 +194,7 @@ static yalm_status read_value(const struct reading *r, struct node *node, const 
     return YALM_OK;
 }
 
-static yalm_status read_group(struct reading *r, struct node *node, int which, const cJSON *list)
+static yalm_status read_group(struct tree_reading *r, struct node *node, int which, const cJSON *list)
 {
     const struct group_rule *rule = &rules[node->kind].groups[which];
     struct group *group = &node->groups[which];
@@ -222,7 +222,7 @@ static yalm_status read_group(struct reading *r, struct node *node, int which, c
     return YALM_OK;
 }
 
-static yalm_status read_node(struct reading *r, const cJSON *item)
+static yalm_status read_node(struct tree_reading *r, const cJSON *item)
 {
     struct node *node = &r->template->nodes[r->index];
     const cJSON *kind = cJSON_IsArray(item) ? item->child : NULL;
@@ -249,7 +249,7 @@ static yalm_status read_node(struct reading *r, const cJSON *item)
 }
 
 // Refuses a break outside of a loop, and a root that cannot be one.
-static yalm_status check_root(const struct reading *r)
+static yalm_status check_root(const struct tree_reading *r)
 {
     const struct template *t = r->template;
     if (t->nodes[t->n - 1].kind != N_TEMPLATE)
@@ -270,7 +270,7 @@ static int count_links(const cJSON *list)
 yalm_status template_read(struct template *template, const cJSON *list, const char *path, const char *where, yalm_error *error)
 {
     *template = (struct template){0};
-    struct reading r = {.template = template, .path = path, .where = where, .error = error};
+    struct tree_reading r = {.template = template, .path = path, .where = where, .error = error};
     const int n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
     if (n == 0 || n > MAX_NODES)
         return error_set(error, YALM_BAD_MODEL, "%s: metadata: '%s': found %d nodes, expected a list of 1 to %d", path, where,

@@ -9,18 +9,18 @@
 
 enum { WIDTH = 80, INDENT = 2, HELP_COLUMN = 31, KEY_COLUMN = 38 };
 
-struct page {
+struct help_page {
     FILE *file;
     int column; // bytes are not columns: "…" counts once
 };
 
-static void put(struct page *page, const char *text)
+static void put(struct help_page *page, const char *text)
 {
     fputs(text, page->file);
     page->column += (int)utf8_count(text, strlen(text));
 }
 
-static void move_to(struct page *page, int column)
+static void move_to(struct help_page *page, int column)
 {
     if (page->column > column - 1 && page->column > 0 && column > 0) {
         fputc('\n', page->file);
@@ -30,14 +30,14 @@ static void move_to(struct page *page, int column)
         fputc(' ', page->file);
 }
 
-static void new_line(struct page *page)
+static void new_line(struct help_page *page)
 {
     fputc('\n', page->file);
     page->column = 0;
 }
 
 // Words of `text`, on lines that begin at `indent`.
-static void put_wrapped(struct page *page, const char *text, int indent)
+static void put_wrapped(struct help_page *page, const char *text, int indent)
 {
     char word[128];
     while (*text) {
@@ -75,7 +75,7 @@ static void option_text(char *text, size_t room, const struct option *option)
         snprintf(text + n, room - (size_t)n, " %s", option->argument);
 }
 
-static void put_option(struct page *page, const struct option *option, const struct options *defaults)
+static void put_option(struct help_page *page, const struct option *option, const struct options *defaults)
 {
     char name[64], help[256], preset[24];
     option_text(name, sizeof name, option);
@@ -99,7 +99,7 @@ static const char examples[] = "usage: yalm MODEL [options]\n"
                                "  yalm cache, yalm cache clear [ID…|stale]               what was converted\n"
                                "\n";
 
-static void put_modes(struct page *page)
+static void put_modes(struct help_page *page)
 {
     put(page, "Modes");
     for (int mode = 0; mode < MODE_HELP; mode++) {
@@ -111,7 +111,7 @@ static void put_modes(struct page *page)
     }
 }
 
-static char *finish(struct page *page, char **text)
+static char *finish(struct help_page *page, char **text)
 {
     if (fclose(page->file) == 0)
         return *text;
@@ -124,7 +124,7 @@ char *options_help(void)
     char *text = NULL;
     size_t length = 0;
     struct options defaults;
-    struct page page = {open_memstream(&text, &length), 0};
+    struct help_page page = {open_memstream(&text, &length), 0};
     if (page.file == NULL)
         return NULL;
     options_defaults(&defaults);
@@ -146,7 +146,7 @@ char *options_keys(void)
     char *text = NULL;
     size_t length = 0;
     struct options defaults;
-    struct page page = {open_memstream(&text, &length), 0};
+    struct help_page page = {open_memstream(&text, &length), 0};
     if (page.file == NULL)
         return NULL;
     options_defaults(&defaults);

@@ -138,12 +138,12 @@ void delta_skip(struct cpu_state *s, int64_t position, int n)
 // ------------------------------------------------------------------------------------------ steps
 
 // Tokens in order in one session: the batch's, or one turn's.
-struct sequence {
+struct delta_sequence {
     struct cpu_state *state; // whose session
     int first, n;            // tokens of the batch
 };
 
-struct block {
+struct delta_block {
     struct cpu_state *s;
     const struct delta_config *d;
     const struct layer_weights *w;
@@ -155,11 +155,11 @@ struct block {
 };
 
 // With what it works on: scratch, or what outlasts the evaluation.
-static struct block block_of(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, bool outlasts)
+static struct delta_block block_of(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, bool outlasts)
 {
     const struct delta_config *d = config_delta(s->config, layer);
     const int channels = delta_channels(d);
-    struct block b = {
+    struct delta_block b = {
         .s = s,
         .d = d,
         .w = &s->weights->layers[layer],
@@ -181,21 +181,21 @@ static struct block block_of(struct cpu_state *s, const struct turn *turns, int 
     return b;
 }
 
-static int n_sequences(const struct block *b)
+static int n_sequences(const struct delta_block *b)
 {
     return b->n_turns ? b->n_turns : 1;
 }
 
-static struct sequence sequence_of(const struct block *b, int i)
+static struct delta_sequence sequence_of(const struct delta_block *b, int i)
 {
-    return b->n_turns ? (struct sequence){b->turns[i].state, i, 1} : (struct sequence){b->s, 0, b->n};
+    return b->n_turns ? (struct delta_sequence){b->turns[i].state, i, 1} : (struct delta_sequence){b->s, 0, b->n};
 }
 
 // The convolution's inputs for token t and the channels of one head: pointers to what the products gave, or to what the tokens
 // before left.
-static void point_to_inputs(const struct block *b, const float *rows[], const float *given, int width, int channel, int t)
+static void point_to_inputs(const struct delta_block *b, const float *rows[], const float *given, int width, int channel, int t)
 {
-    const struct sequence own = sequence_of(b, b->n_turns ? t : 0);
+    const struct delta_sequence own = sequence_of(b, b->n_turns ? t : 0);
     const int before = b->d->conv_width - 1, within = t - own.first;
     const float *inputs = delta_inputs(own.state, own.state->carried.from, b->layer) + channel;
     for (int j = 0; j <= before; j++)
@@ -204,7 +204,7 @@ static void point_to_inputs(const struct block *b, const float *rows[], const fl
 }
 
 // Logits become what the state is multiplied by before the token writes, and how much of its news it writes.
-static void weigh(const struct block *b, int t, int head)
+static void weigh(const struct delta_block *b, int t, int head)
 {
     const ptrdiff_t at = (ptrdiff_t)t * b->d->n_value_heads + head;
     const float x = b->s->decays[at] + b->w->delta.decay_bias[head];
@@ -213,7 +213,7 @@ static void weigh(const struct block *b, int t, int head)
 }
 
 // b->mixed of token t: the part of one head of q, then of k, then of v.
-static void mix_part(const struct block *b, int t, int part)
+static void mix_part(const struct delta_block *b, int t, int part)
 {
     struct cpu_state *s = b->s;
     const struct delta_config *d = b->d;
@@ -233,7 +233,7 @@ static void mix_part(const struct block *b, int t, int part)
         s->kernels->rmsnorm(y, y, query ? kind->query_units : kind->key_units, size, 1e-6f / (float)size);
 }
 
-static void mix(const struct block *b, struct member *me)
+static void mix(const struct delta_block *b, struct member *me)
 {
     const int parts = 2 * b->d->n_key_heads + b->d->n_value_heads;
     for (struct span span; team_claim(me, b->n * parts, 4, &span);)
@@ -242,7 +242,7 @@ static void mix(const struct block *b, struct member *me)
 }
 
 // Token t's q, k and v before the convolution, one after another.
-static void copy_given(const struct block *b, float *to, ptrdiff_t t)
+static void copy_given(const struct delta_block *b, float *to, ptrdiff_t t)
 {
     const int keys = delta_keys(b->d), values = delta_values(b->d);
     memcpy(to, b->s->q + t * keys, sizeof *to * (size_t)keys);
@@ -251,7 +251,7 @@ static void copy_given(const struct block *b, float *to, ptrdiff_t t)
 }
 
 // What the convolution of the tokens to come will see of these. given: (n, channels) of a sequence that is replayed; else NULL.
-static void keep_inputs(const struct block *b, const struct sequence *own, const float *given)
+static void keep_inputs(const struct delta_block *b, const struct delta_sequence *own, const float *given)
 {
     const int before = b->d->conv_width - 1;
     const struct carried *c = &own->state->carried;
@@ -271,7 +271,8 @@ static void keep_inputs(const struct block *b, const struct sequence *own, const
 }
 
 // y: where the first token's values come to lie, of all heads; NULL: they are not wanted.
-static void recur(const struct block *b, const struct sequence *own, float *y, int head, int first_col, int last_col)
+static void recur(const struct delta_block *b, const struct delta_sequence *own, float *y, int head, int first_col,
+                  int last_col)
 {
     const struct delta_config *d = b->d;
     const struct carried *c = &own->state->carried;
@@ -299,12 +300,12 @@ static void recur(const struct block *b, const struct sequence *own, float *y, i
 }
 
 // Item 0 of a sequence keeps the inputs; the others each have a block of columns of a head's state.
-static void recur_all(const struct block *b, struct member *me)
+static void recur_all(const struct delta_block *b, struct member *me)
 {
     const int slices = (b->d->value_dim + DELTA_COLS - 1) / DELTA_COLS, items = 1 + b->d->n_value_heads * slices;
     for (struct span span; team_claim_near(me, n_sequences(b) * items, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
-            const struct sequence own = sequence_of(b, i / items);
+            const struct delta_sequence own = sequence_of(b, i / items);
             const int item = i % items - 1, first = item % slices * DELTA_COLS, left = b->d->value_dim - first;
             if (item < 0)
                 keep_inputs(b, &own, NULL);
@@ -315,7 +316,7 @@ static void recur_all(const struct block *b, struct member *me)
 }
 
 // s->attended = silu(gates) ∘ rmsnorm(what came out), head by head.
-static void gate(const struct block *b, struct member *me)
+static void gate(const struct delta_block *b, struct member *me)
 {
     struct cpu_state *s = b->s;
     const int dim = b->d->value_dim;
@@ -330,7 +331,7 @@ static void gate(const struct block *b, struct member *me)
 
 void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, struct member *me)
 {
-    const struct block b = block_of(s, turns, n_turns, n, layer, me->apart && n_turns == 0 && n > 1);
+    const struct delta_block b = block_of(s, turns, n_turns, n, layer, me->apart && n_turns == 0 && n > 1);
     mix(&b, me);
     recur_all(&b, me);
     gate(&b, me);
@@ -349,8 +350,8 @@ static void replay_layer(void *context, int layer)
     struct cpu_state *s = r->s;
     if (!config_is_recurrent(s->config, layer))
         return;
-    const struct block b = block_of(s, NULL, 0, r->n, layer, true);
-    const struct sequence own = {s, 0, r->n};
+    const struct delta_block b = block_of(s, NULL, 0, r->n, layer, true);
+    const struct delta_sequence own = {s, 0, r->n};
     for (int head = 0; head < b.d->n_value_heads; head++)
         recur(&b, &own, NULL, head, 0, b.d->value_dim);
     keep_inputs(&b, &own, b.given);

@@ -33,7 +33,7 @@ static enum dtype type_in_block(enum dtype type)
 }
 
 // A tensor: where it lies in the mapping, and in the block.
-struct piece {
+struct upload_piece {
     const uint8_t *from;
     size_t bytes, at; // in the block
     struct unpacked unpacked;
@@ -50,8 +50,8 @@ static size_t unit_in_file(const struct unpacked *u)
 }
 
 struct layout {
-    uint8_t *base;        // NULL: sizes only
-    struct piece *pieces; // (n), owned
+    uint8_t *base;               // NULL: sizes only
+    struct upload_piece *pieces; // (n), owned
     int n, room;
     size_t bytes;
     bool failed; // out of memory
@@ -70,7 +70,7 @@ static void place(struct layout *l, T *&pointer, uint64_t bytes, uint64_t extra 
             l->failed = true;
             return;
         }
-        l->pieces = static_cast<struct piece *>(grown);
+        l->pieces = static_cast<struct upload_piece *>(grown);
         l->room = room;
     }
     l->pieces[l->n++] = {reinterpret_cast<const uint8_t *>(pointer), bytes, l->bytes, unpacked};
@@ -293,7 +293,7 @@ static void *fill_slice(void *argument)
 
 // Fills a buffer with `units` of a piece, from unit `first` on, by several threads. Starting them costs far less than they
 // save, once in a buffer.
-static void fill(void *to, const struct piece *p, size_t first, size_t units, int n_threads)
+static void fill(void *to, const struct upload_piece *p, size_t first, size_t units, int n_threads)
 {
     struct slice slices[MAX_THREADS];
     pthread_t threads[MAX_THREADS];
@@ -351,7 +351,7 @@ static yalm_status copy_pieces(struct upload *u, const struct layout *l, const y
     uint64_t done = 0;
     int next = 0;
     for (int i = 0; i < l->n; i++) {
-        const struct piece *p = &l->pieces[i];
+        const struct upload_piece *p = &l->pieces[i];
         const size_t unit = unit_in_block(&p->unpacked), n_units = p->bytes / unit, most = u->buffer_bytes / unit;
         for (size_t at = 0, units; at < n_units; at += units, next = (next + 1) % N_BUFFERS) {
             units = n_units - at < most ? n_units - at : most;

@@ -7,7 +7,7 @@
 #include "generate/learn_calls.h"
 #include "util/error.h"
 
-struct run {
+struct generation_run {
     struct generator generator;
     struct generator_options options;
     const yalm_generation *how;
@@ -48,7 +48,7 @@ static yalm_status check(const yalm_session *session, size_t n, const yalm_gener
     return yalm_sampling_check(yalm_session_model(session), sampling, error);
 }
 
-static yalm_status open_grammar(struct run *run, const yalm_model *model, yalm_error *error)
+static yalm_status open_grammar(struct generation_run *run, const yalm_model *model, yalm_error *error)
 {
     const char *text = run->how->grammar;
     if (text == NULL)
@@ -66,7 +66,7 @@ static yalm_status open_grammar(struct run *run, const yalm_model *model, yalm_e
 }
 
 // What the chat template says about the parts, and what the prompt's last tokens have begun.
-static void find_parts(struct run *run, const yalm_model *model, const int32_t *prompt, size_t n)
+static void find_parts(struct generation_run *run, const yalm_model *model, const int32_t *prompt, size_t n)
 {
     const char *template = yalm_model_facts(model)->chat_template;
     yalm_stream stream = {.started = true};
@@ -83,7 +83,8 @@ static void find_parts(struct run *run, const yalm_model *model, const int32_t *
     run->options.spell_control = run->options.forms != 0 || run->form.known;
 }
 
-static yalm_status open_run(struct run *run, yalm_session *session, const int32_t *prompt, size_t n, yalm_error *error)
+static yalm_status open_run(struct generation_run *run, yalm_session *session, const int32_t *prompt, size_t n,
+                            yalm_error *error)
 {
     const yalm_model *model = yalm_session_model(session);
     const yalm_generation *how = run->how;
@@ -108,7 +109,7 @@ static yalm_status open_run(struct run *run, yalm_session *session, const int32_
     return status;
 }
 
-static void close_run(struct run *run)
+static void close_run(struct generation_run *run)
 {
     struct speculator *speculator = run->generator.speculator;
     generator_free(&run->generator);
@@ -120,12 +121,12 @@ static void close_run(struct run *run)
 
 // ------------------------------------------------------------------------------------------ telling
 
-static bool tell(const struct run *run, const yalm_event *event)
+static bool tell(const struct generation_run *run, const yalm_event *event)
 {
     return run->how->take == NULL || run->how->take(run->how->context, event);
 }
 
-static bool tell_token(const struct run *run)
+static bool tell_token(const struct generation_run *run)
 {
     const struct generator *g = &run->generator;
     const struct score *score = g->scores.n ? &g->scores.list[g->scores.n - 1] : NULL;
@@ -133,7 +134,7 @@ static bool tell_token(const struct run *run)
                          .kind = YALM_EVENT_TOKEN, .token = g->token, .log_probability = score ? score->log_probability : NAN});
 }
 
-static bool tell_text(struct run *run)
+static bool tell_text(struct generation_run *run)
 {
     const struct generator *g = &run->generator;
     const size_t from = run->told.content;
@@ -145,7 +146,7 @@ static bool tell_text(struct run *run)
         &(yalm_event){.kind = YALM_EVENT_TEXT, .text = g->text.at + from, .length = g->shown - from, .log_probability = NAN});
 }
 
-static bool tell_parts(struct run *run)
+static bool tell_parts(struct generation_run *run)
 {
     static const enum yalm_event_kind kinds[] = {[PART_REASONING] = YALM_EVENT_REASONING,
                                                  [PART_TEXT] = YALM_EVENT_TEXT,
@@ -163,7 +164,7 @@ static bool tell_parts(struct run *run)
 }
 
 // After a token, and at the end. The caller may end the text.
-static void tell_news(struct run *run)
+static void tell_news(struct generation_run *run)
 {
     struct generator *g = &run->generator;
     if (!((!g->added || tell_token(run)) && (g->how->parts ? tell_parts(run) : tell_text(run))))
@@ -172,7 +173,7 @@ static void tell_news(struct run *run)
 
 // ------------------------------------------------------------------------------------------ running
 
-static yalm_status generate(struct run *run, yalm_error *error)
+static yalm_status generate(struct generation_run *run, yalm_error *error)
 {
     struct generator *g = &run->generator;
     const int chunk = yalm_session_facts(g->session)->chunk;
@@ -208,7 +209,7 @@ yalm_status yalm_generate(yalm_session *session, const int32_t *prompt, size_t n
     how = how ? how : &defaults;
     if (check_sizes(how, error) != YALM_OK)
         return YALM_USAGE;
-    struct run *run = calloc(1, sizeof *run);
+    struct generation_run *run = calloc(1, sizeof *run);
     if (run == NULL)
         return error_set(error, YALM_NO_MEMORY, "out of memory for the answer");
     run->how = how;

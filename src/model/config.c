@@ -23,19 +23,19 @@ enum {
     MAX_EXPERTS = 1 << 10,
 };
 
-struct reader {
+struct config_reader {
     struct model_config *config;
     struct json_object object;
     yalm_error *error;
 };
 
-static yalm_status refuse(const struct reader *r, const char *what, const char *found, const char *expected)
+static yalm_status refuse(const struct config_reader *r, const char *what, const char *found, const char *expected)
 {
     return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: '%s': found '%s', expected %s", r->object.path, what,
                      json_show(found).text, expected);
 }
 
-static yalm_status read_names(struct reader *r)
+static yalm_status read_names(struct config_reader *r)
 {
     static const char *const activations[ACTIVATIONS] = {"silu", "gelu_tanh", "clamped"};
     const char *name, *activation;
@@ -114,7 +114,7 @@ static const char *const others[] = {"architecture", "activation",       "rope",
                                      "dense_layers", "unrotated_layers", "mtp",  "pooling"};
 enum { N_MEMBERS = sizeof members / sizeof *members, N_OTHERS = sizeof others / sizeof *others };
 
-static yalm_status check_members(const struct reader *r)
+static yalm_status check_members(const struct config_reader *r)
 {
     const char *known[N_MEMBERS + N_OTHERS];
     for (int i = 0; i < N_MEMBERS; i++)
@@ -123,7 +123,7 @@ static yalm_status check_members(const struct reader *r)
     return json_only(&r->object, known, N_MEMBERS + N_OTHERS, r->error);
 }
 
-static yalm_status read_member(struct reader *r, const struct member *m)
+static yalm_status read_member(struct config_reader *r, const struct member *m)
 {
     void *const value = (char *)r->config + m->at;
     int64_t size = 0;
@@ -144,7 +144,7 @@ static yalm_status read_member(struct reader *r, const struct member *m)
 }
 
 // A list of layers; listed: (n_layers) whether each is in it.
-static yalm_status read_layers(struct reader *r, const char *key, bool *listed, int *n)
+static yalm_status read_layers(struct config_reader *r, const char *key, bool *listed, int *n)
 {
     const int n_layers = config_n_listed(r->config);
     const cJSON *list;
@@ -164,7 +164,7 @@ static yalm_status read_layers(struct reader *r, const char *key, bool *listed, 
     return YALM_OK;
 }
 
-static yalm_status read_pooling(struct reader *r)
+static yalm_status read_pooling(struct config_reader *r)
 {
     static const char *const keys[] = {"by", "end"}, *const names[POOLINGS] = {"", "last", "mean"};
     struct json_object object;
@@ -194,7 +194,7 @@ static yalm_status read_pooling(struct reader *r)
     return YALM_OK;
 }
 
-static yalm_status read_mtp(struct reader *r)
+static yalm_status read_mtp(struct config_reader *r)
 {
     static const char *const keys[] = {"normed", "own_normed"};
     struct mtp_config *mtp = &r->config->mtp;
@@ -210,7 +210,7 @@ static yalm_status read_mtp(struct reader *r)
     return status == YALM_OK ? json_get_bool(&mtp->own_normed, &object, "own_normed", r->error) : status;
 }
 
-static yalm_status read_members(struct reader *r)
+static yalm_status read_members(struct config_reader *r)
 {
     struct model_config *c = r->config;
     yalm_status status = YALM_OK;
@@ -290,13 +290,13 @@ static yalm_status read_attention(struct layer_kind *kind, const struct json_obj
 }
 
 // kinds: the layers that differ from kind 0, which config's own `sliding_window` and `rope` describe.
-static yalm_status read_kind(struct reader *r, const cJSON *node, int kind)
+static yalm_status read_kind(struct config_reader *r, const cJSON *node, int kind)
 {
     static const char *const of_attention[] = {"layers",     "sliding_window", "rope", "head_dim",
                                                "n_kv_heads", "ffn_dim",        "kv_of"},
                              *const recurrent[] = {"layers", "delta"};
     struct model_config *c = r->config;
-    const struct reader inner = {c, {r->object.path, "config.kinds", node}, r->error};
+    const struct config_reader inner = {c, {r->object.path, "config.kinds", node}, r->error};
     const cJSON *layers;
     if (!cJSON_IsObject(node))
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.kinds': expected objects", r->object.path);
@@ -320,7 +320,7 @@ static yalm_status read_kind(struct reader *r, const cJSON *node, int kind)
     return YALM_OK;
 }
 
-static yalm_status read_kinds(struct reader *r)
+static yalm_status read_kinds(struct config_reader *r)
 {
     struct model_config *c = r->config;
     const cJSON *list;
@@ -341,7 +341,7 @@ static yalm_status read_kinds(struct reader *r)
     return status;
 }
 
-static yalm_status read_ids(struct reader *r)
+static yalm_status read_ids(struct config_reader *r)
 {
     struct model_config *c = r->config;
     int64_t id;
@@ -366,7 +366,7 @@ static yalm_status read_ids(struct reader *r)
 }
 
 // Of kind's layers, or with kind 0 of those that no member of `kinds` names.
-static yalm_status check_heads(const struct reader *r, int kind)
+static yalm_status check_heads(const struct config_reader *r, int kind)
 {
     const struct model_config *c = r->config;
     const char *path = r->object.path;
@@ -394,7 +394,7 @@ static bool see_alike(const struct model_config *c, int a, int b)
            config_kind_kv_heads(c, a) == config_kind_kv_heads(c, b) && config_kind_keeps(c, b);
 }
 
-static yalm_status check_sharing(const struct reader *r)
+static yalm_status check_sharing(const struct config_reader *r)
 {
     const struct model_config *c = r->config;
     bool met[CONFIG_MAX_KINDS] = {false}, closed[CONFIG_MAX_KINDS] = {false};
@@ -413,7 +413,7 @@ static yalm_status check_sharing(const struct reader *r)
     return YALM_OK;
 }
 
-static yalm_status check_kinds(const struct reader *r)
+static yalm_status check_kinds(const struct config_reader *r)
 {
     yalm_status status = YALM_OK;
     for (int kind = 0; kind < config_n_kinds(r->config) && status == YALM_OK; kind++)
@@ -423,7 +423,7 @@ static yalm_status check_kinds(const struct reader *r)
 }
 
 // What no single number tells.
-static yalm_status check(const struct reader *r)
+static yalm_status check(const struct config_reader *r)
 {
     const struct model_config *c = r->config;
     const char *path = r->object.path;
@@ -478,7 +478,7 @@ yalm_status config_read(struct model_config *config, const struct container *con
     memset(config, 0, sizeof *config); // gaps as well: see_alike() compares rotations as bytes
     config->bos = -1;
     const struct json_object root = {container->mapping.path, "", container->metadata};
-    struct reader r = {.config = config, .error = error};
+    struct config_reader r = {.config = config, .error = error};
     yalm_status status = json_get_object(&r.object, &root, "config", "config", error);
     if (status == YALM_OK)
         status = check_members(&r);

@@ -7,14 +7,14 @@
 #include "serve/openai.h"
 #include "util/json_write.h"
 
-struct chat {
+struct chat_request {
     struct openai head;
     struct dialogue dialogue;
 };
 
 static void free_chat(void *api)
 {
-    struct chat *chat = api;
+    struct chat_request *chat = api;
     dialogue_free(&chat->dialogue);
     free(chat);
 }
@@ -34,7 +34,7 @@ static bool read_logprobs(struct request *request)
     return true;
 }
 
-static bool read_chat(struct request *request, struct chat *chat)
+static bool read_chat(struct request *request, struct chat_request *chat)
 {
     if (!generation_read(request, "stop") || !openai_begin(request, &chat->head, "chatcmpl-") || !read_logprobs(request) ||
         !body_integer(request, request->json, "max_completion_tokens", -1, INT32_MAX, &request->how->options.max_tokens) ||
@@ -64,7 +64,7 @@ static const char *finish_of(const struct task *task)
     return task->generator.speech.n_calls && strcmp(task->finish, "stop") == 0 ? "tool_calls" : task->finish;
 }
 
-static void add_calls(const struct chat *chat, const struct task *task, struct buffer *out)
+static void add_calls(const struct chat_request *chat, const struct task *task, struct buffer *out)
 {
     const struct speech *speech = &task->generator.speech;
     json_open(out, "tool_calls", '[');
@@ -77,7 +77,7 @@ static void add_calls(const struct chat *chat, const struct task *task, struct b
     json_close(out, "]");
 }
 
-static void add_choice(const struct chat *chat, const struct task *task, struct buffer *out)
+static void add_choice(const struct chat_request *chat, const struct task *task, struct buffer *out)
 {
     const struct speech *speech = &task->generator.speech;
     json_open(out, NULL, '{');
@@ -99,7 +99,7 @@ static void add_choice(const struct chat *chat, const struct task *task, struct 
 }
 
 // One event: a change of the message, or its end.
-static void send_delta(struct request *request, const struct chat *chat, struct task *task, struct buffer *delta,
+static void send_delta(struct request *request, const struct chat_request *chat, struct task *task, struct buffer *delta,
                        const char *finish)
 {
     struct sent *sent = &task->sent;
@@ -123,7 +123,7 @@ static void send_delta(struct request *request, const struct chat *chat, struct 
     openai_event(request, &json);
 }
 
-static void add_piece(const struct chat *chat, const struct task *task, const struct piece *piece, struct buffer *delta)
+static void add_piece(const struct chat_request *chat, const struct task *task, const struct piece *piece, struct buffer *delta)
 {
     if (piece->part == PART_TEXT || piece->part == PART_REASONING) {
         json_bytes(delta, piece->part == PART_TEXT ? "content" : "reasoning_content", piece->text.at, piece->text.length);
@@ -154,7 +154,7 @@ static void begin(struct request *request)
     }
 }
 
-static void stream_progress(struct request *request, const struct chat *chat, struct task *task)
+static void stream_progress(struct request *request, const struct chat_request *chat, struct task *task)
 {
     struct sent *sent = &task->sent;
     struct buffer delta = {0};
@@ -171,7 +171,7 @@ static void stream_progress(struct request *request, const struct chat *chat, st
 
 static void progress(struct request *request, struct task *task)
 {
-    const struct chat *chat = request->api;
+    const struct chat_request *chat = request->api;
     struct buffer json = {0};
     if (chat->head.stream) {
         stream_progress(request, chat, task);
@@ -193,7 +193,7 @@ static void progress(struct request *request, struct task *task)
 
 void handle_chat(struct request *request)
 {
-    struct chat *chat = request_api(request, sizeof *chat, free_chat, progress);
+    struct chat_request *chat = request_api(request, sizeof *chat, free_chat, progress);
     request->begin = begin;
     if (chat && read_chat(request, chat))
         generation_start(request, chat->head.stream);

@@ -7,16 +7,16 @@
 #include "serve/request.h"
 #include "util/clock.h"
 
-struct place {
+struct seat {
     int socket;
     bool waiting;
     double since;
-    struct place *next, **link; // link: what points here
+    struct seat *next, **link; // link: what points here
 };
 
 struct connections {
     pthread_mutex_t lock; // held while a socket is ended, so that it is not closed meanwhile, and its number another's
-    struct place *first;
+    struct seat *first;
 };
 
 struct connections *connections_open(void)
@@ -36,11 +36,11 @@ void connections_close(struct connections *connections)
 static void add(struct connections *connections, struct MHD_Connection *connection, void **context)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct place *place = info ? calloc(1, sizeof *place) : NULL;
+    struct seat *place = info ? calloc(1, sizeof *place) : NULL;
     *context = place;
     if (place == NULL)
         return;
-    *place = (struct place){.socket = info->connect_fd, .waiting = true, .since = clock_seconds()};
+    *place = (struct seat){.socket = info->connect_fd, .waiting = true, .since = clock_seconds()};
     pthread_mutex_lock(&connections->lock);
     place->next = connections->first;
     place->link = &connections->first;
@@ -50,7 +50,7 @@ static void add(struct connections *connections, struct MHD_Connection *connecti
     pthread_mutex_unlock(&connections->lock);
 }
 
-static void drop(struct connections *connections, struct place *place)
+static void drop(struct connections *connections, struct seat *place)
 {
     pthread_mutex_lock(&connections->lock);
     *place->link = place->next;
@@ -72,7 +72,7 @@ void connections_notify(void *connections, struct MHD_Connection *connection, vo
 void connections_set_waiting(struct connections *connections, struct MHD_Connection *connection, bool waiting)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct place *place = info ? info->socket_context : NULL;
+    struct seat *place = info ? info->socket_context : NULL;
     if (place == NULL)
         return;
     pthread_mutex_lock(&connections->lock);
@@ -85,7 +85,7 @@ void connections_end_waiting(struct connections *connections, double seconds)
 {
     const double now = clock_seconds();
     pthread_mutex_lock(&connections->lock);
-    for (struct place *place = connections->first; place; place = place->next)
+    for (struct seat *place = connections->first; place; place = place->next)
         if (place->waiting && now - place->since > seconds)
             shutdown(place->socket, SHUT_RDWR);
     pthread_mutex_unlock(&connections->lock);

@@ -8,7 +8,7 @@
 #include "serve/openai.h"
 #include "util/json_write.h"
 
-struct completion {
+struct completion_request {
     bool stream, return_tokens;
     int n_probs;
 };
@@ -25,7 +25,7 @@ static bool read_prompt(struct request *request, bool infill)
     return fim_prompt(request, before, behind, begun, body_member(request->json, "input_extra"));
 }
 
-static bool read_request(struct request *request, struct completion *completion, bool infill)
+static bool read_request(struct request *request, struct completion_request *completion, bool infill)
 {
     int64_t n_probs = 0;
     if (!generation_read(request, "stop") ||
@@ -57,7 +57,7 @@ static void add_prompt(const struct task *task, struct buffer *out)
     buffer_free(&text);
 }
 
-static void add_settings(const struct task *task, const struct completion *completion, struct buffer *out)
+static void add_settings(const struct task *task, const struct completion_request *completion, struct buffer *out)
 {
     const struct generation *how = task->request->how;
     json_open(out, "generation_settings", '{');
@@ -74,7 +74,7 @@ static void add_settings(const struct task *task, const struct completion *compl
 }
 
 // What is known once the text is over.
-static void add_end(const struct task *task, const struct completion *completion, struct buffer *out)
+static void add_end(const struct task *task, const struct completion_request *completion, struct buffer *out)
 {
     const struct generator *g = &task->generator;
     const bool limit = strcmp(task->finish, "length") == 0;
@@ -90,7 +90,7 @@ static void add_end(const struct task *task, const struct completion *completion
 }
 
 // {"index":…,"content":…,"tokens":…,"stop":…}: what has not been sent of the text, and at its end the rest.
-static void add_part(struct task *task, const struct completion *completion, struct buffer *out)
+static void add_part(struct task *task, const struct completion_request *completion, struct buffer *out)
 {
     const struct generator *g = &task->generator;
     struct sent *sent = &task->sent;
@@ -115,7 +115,7 @@ static void add_part(struct task *task, const struct completion *completion, str
 
 static void progress(struct request *request, struct task *task)
 {
-    const struct completion *completion = request->api;
+    const struct completion_request *completion = request->api;
     struct buffer json = {0};
     if (completion->stream) {
         if (task->finish || task->generator.shown > task->sent.text) {
@@ -136,7 +136,7 @@ static void progress(struct request *request, struct task *task)
 
 static void complete(struct request *request, bool infill)
 {
-    struct completion *completion = request_api(request, sizeof *completion, free, progress);
+    struct completion_request *completion = request_api(request, sizeof *completion, free, progress);
     if (completion && read_request(request, completion, infill))
         generation_start(request, completion->stream);
 }

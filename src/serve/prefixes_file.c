@@ -132,7 +132,7 @@ yalm_status prefixes_save(const struct prefixes *prefixes, const char *folder, y
 // ---------------------------------------------------------------- reading
 
 // Of the pages that were read, where they are: {0}: not kept.
-struct reading {
+struct kept_file {
     struct prefixes *prefixes;
     FILE *file;
     struct prefix_place *places; // (n_pages), by their numbers
@@ -140,7 +140,7 @@ struct reading {
 };
 
 // Its rows and state, in memory of their own, are there when the checksum fits.
-static bool read_page(struct reading *r, struct file_page *head, struct page **page, void **state)
+static bool read_page(struct kept_file *r, struct file_page *head, struct page **page, void **state)
 {
     struct prefixes *prefixes = r->prefixes;
     uint64_t sum;
@@ -158,7 +158,7 @@ static bool read_page(struct reading *r, struct file_page *head, struct page **p
 }
 
 // The page's place in the tree, if there is room and the one before it is there.
-static void take_in(struct reading *r, uint64_t number, const struct file_page *head, struct page *page, void *state)
+static void take_in(struct kept_file *r, uint64_t number, const struct file_page *head, struct page *page, void *state)
 {
     struct prefixes *prefixes = r->prefixes;
     struct page *behind = head->behind ? prefixes_page(prefixes, &r->places[head->behind - 1]) : NULL;
@@ -178,7 +178,7 @@ static void take_in(struct reading *r, uint64_t number, const struct file_page *
         free(state);
 }
 
-static yalm_status read_all(struct reading *r, const char *path, yalm_error *error)
+static yalm_status read_all(struct kept_file *r, const char *path, yalm_error *error)
 {
     struct file_header header;
     if (fread(&header, sizeof header, 1, r->file) != 1 || memcmp(header.magic, magic, sizeof magic) != 0 ||
@@ -217,7 +217,7 @@ yalm_status prefixes_load(struct prefixes *prefixes, const char *folder, yalm_er
     char *path = path_in(prefixes, folder);
     if (path == NULL)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory for pages", folder);
-    struct reading r = {.prefixes = prefixes, .file = file_open_at_once(path, "rb")};
+    struct kept_file r = {.prefixes = prefixes, .file = file_open_at_once(path, "rb")};
     yalm_status status = YALM_OK;
     if (r.file)
         status = read_all(&r, path, error);

@@ -32,7 +32,7 @@ struct query_bytes {
 
 // Slots, whole tiles of them, and all components. lines (r + WIDE): of each component the first slot's byte, and then what is
 // to be fetched.
-struct run {
+struct pairs_run {
     const uint8_t **lines;
     int r, n; // r: whole fours
     const struct query_bytes *q;
@@ -74,7 +74,7 @@ VEC_INLINE void store_scores(float *to, __m512i sum[4], const float *scales, flo
 }
 
 // Components [c, c + n) of all tiles; n_queries, n, to_l2: constants where this is inlined.
-VEC_INLINE void pass(int n_queries, int n, bool to_l2, const struct run *run, int c)
+VEC_INLINE void pass(int n_queries, int n, bool to_l2, const struct pairs_run *run, int c)
 {
     const uint8_t *const *lines = run->lines + c;
     const struct query_bytes *q = run->q;
@@ -117,7 +117,7 @@ VEC_INLINE void pass(int n_queries, int n, bool to_l2, const struct run *run, in
     }
 }
 
-VEC_INLINE void pass_run(int n_queries, bool wide, bool to_l2, const struct run *run, int c)
+VEC_INLINE void pass_run(int n_queries, bool wide, bool to_l2, const struct pairs_run *run, int c)
 {
     if (n_queries == 4)
         wide ? pass(4, WIDE, to_l2, run, c) : pass(4, NARROW, to_l2, run, c);
@@ -129,17 +129,17 @@ VEC_INLINE void pass_run(int n_queries, bool wide, bool to_l2, const struct run 
         wide ? pass(1, WIDE, to_l2, run, c) : pass(1, NARROW, to_l2, run, c);
 }
 
-static __attribute__((noinline)) void pass_near(int n_queries, bool wide, const struct run *run, int c)
+static __attribute__((noinline)) void pass_near(int n_queries, bool wide, const struct pairs_run *run, int c)
 {
     pass_run(n_queries, wide, false, run, c);
 }
-static __attribute__((noinline)) void pass_far(int n_queries, bool wide, const struct run *run, int c)
+static __attribute__((noinline)) void pass_far(int n_queries, bool wide, const struct pairs_run *run, int c)
 {
     pass_run(n_queries, wide, true, run, c);
 }
 
 // next: how many slots further on is what is read after this.
-static void run_scores(int n_queries, const struct run *run, int next)
+static void run_scores(int n_queries, const struct pairs_run *run, int next)
 {
     for (int i = 0; i < WIDE; i++)
         run->lines[run->r + i] = run->lines[i % run->r] + next;
@@ -150,7 +150,7 @@ static void run_scores(int n_queries, const struct run *run, int next)
 }
 
 // Fewer slots than a tile has, by way of a copy.
-static void score_part(int n_queries, const struct run *run)
+static void score_part(int n_queries, const struct pairs_run *run)
 {
     _Alignas(64) uint8_t bytes[SPARSE_DIMS][TILE];
     float scores[QUERIES][TILE], scales[TILE];
@@ -163,7 +163,7 @@ static void score_part(int n_queries, const struct run *run)
     } while (++c < run->r);
     memset(scales, 0, sizeof scales);
     memcpy(scales, run->scales, sizeof *scales * (size_t)run->n);
-    const struct run tile = {
+    const struct pairs_run tile = {
         .lines = lines, .r = run->r, .n = TILE, .q = run->q, .scores = scores[0], .ld = TILE, .scales = scales};
     run_scores(n_queries, &tile, 0);
     for (int i = 0; i < n_queries; i++)
@@ -176,14 +176,14 @@ static void score_queries(const struct score_args *a, const uint8_t **lines, int
     const int left = a->n_queries - query, n_queries = left < QUERIES ? left : QUERIES, whole = n / TILE * TILE;
     struct query_bytes q;
     query_to_bytes(&q, a->q + query * (ptrdiff_t)a->r, a->r, n_queries);
-    struct run run = {.lines = lines,
-                      .r = r,
-                      .n = whole,
-                      .q = &q,
-                      .scores = a->scores + query * a->ld + at,
-                      .ld = a->ld,
-                      .scales = a->scales + a->slot + at,
-                      .to_l2 = a->to_l2};
+    struct pairs_run run = {.lines = lines,
+                            .r = r,
+                            .n = whole,
+                            .q = &q,
+                            .scores = a->scores + query * a->ld + at,
+                            .ld = a->ld,
+                            .scales = a->scales + a->slot + at,
+                            .to_l2 = a->to_l2};
     if (whole > 0)
         run_scores(n_queries, &run, left > QUERIES ? 0 : n);
     if (n == whole)
