@@ -63,8 +63,10 @@ void handle_model(struct request *request)
 
 void handle_embeddings(struct request *request)
 {
+    const bool trained = yalm_model_facts(request->server->model)->pooling != NULL;
     request_fail(request, 501,
-                 "/v1/embeddings is not offered: the model generates text, and was not trained to make embeddings");
+                 trained ? "/v1/embeddings is not offered: yalm MODEL -m embed makes vectors of texts"
+                         : "/v1/embeddings is not offered: the model generates text, and was not trained to make embeddings");
 }
 
 void handle_props(struct request *request)
