@@ -125,6 +125,7 @@ YALM_API yalm_status yalm_model_verify_tensor(const yalm_model *model, int index
 enum {
     YALM_TOKENIZE_BOS = 1,     // begin with the model's bos token, where the model wants one
     YALM_TOKENIZE_SPECIAL = 2, // text that spells a special token becomes that token; otherwise it stays text
+    YALM_TOKENIZE_BEHIND = 4,  // the text goes on behind another: no blank is put before it, as before a text's beginning
 };
 
 // Ids of text[0..length), any bytes. Returns *n_tokens ids in *tokens, a buffer that the caller frees with free().

@@ -235,13 +235,16 @@ static void read_cells(struct shapes *s, int schema, struct part *part)
 {
     const cJSON *json = s->infos[schema].schema, *others = shape_member(json, "additionalProperties"), *each;
     const int other = others ? want_part(s, schema, others, "additionalProperties", false) : 0;
-    const int n_patterns = cJSON_GetArraySize(shape_member(json, "patternProperties"));
+    const cJSON *patterns = shape_member(json, "patternProperties");
+    const int n_patterns = cJSON_GetArraySize(patterns);
+    if (patterns && !cJSON_IsObject(patterns))
+        keyword_refuse(s, schema, "patternProperties", "expected an object of schemas");
     if (n_patterns > 6)
         keyword_refuse(s, schema, "patternProperties", "expected at most 6");
     struct cell *cells = pool_take(&s->pool, ((size_t)1 << n_patterns) * sizeof *cells);
     bool matched[64] = {false};
     int n = 1;
-    cJSON_ArrayForEach(each, shape_member(json, "patternProperties"))
+    cJSON_ArrayForEach(each, patterns)
     {
         s->at = schema;
         const struct dfa *keys = pattern_read(&s->pool, each->string);

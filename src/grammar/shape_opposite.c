@@ -103,6 +103,9 @@ static void oppose_objects(struct shapes *s, int schema, struct shape *shape)
     const cJSON *json = s->infos[schema].schema, *each;
     struct property *named;
     struct part part = shape_any(s, 1U << OBJECT_TYPE).parts[0];
+    const cJSON *properties = shape_member(json, "properties");
+    if (properties && !cJSON_IsObject(properties))
+        keyword_refuse(s, schema, "properties", "expected an object of schemas");
     part.n_named = 1;
     cJSON_ArrayForEach(each, keyword_required(s, schema))
     {
@@ -110,7 +113,7 @@ static void oppose_objects(struct shapes *s, int schema, struct shape *shape)
         *named = property_of(s, each->valuestring, false_want(s), false);
         shape_add(s, shape, part);
     }
-    cJSON_ArrayForEach(each, shape_member(json, "properties"))
+    cJSON_ArrayForEach(each, properties)
     {
         const int want = want_part(s, schema, each, each->string, true);
         if (want_is_impossible(s, want))

@@ -218,7 +218,7 @@ static bool is_required(const cJSON *schema, const char *key)
 // Members in the schema's order. Of each there are two rules: with none before it, and behind another.
 static bool add_members(struct writing *w, const cJSON *schema, int *rule)
 {
-    const cJSON *properties = member(schema, "properties"), *each;
+    const cJSON *given = member(schema, "properties"), *properties = cJSON_IsObject(given) ? given : NULL, *each;
     const int n = cJSON_GetArraySize(properties), first = w->n_rules;
     int i = first;
     *rule = first;

@@ -1,6 +1,7 @@
 // See calls.h.
 #include "serve/calls.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,11 +11,10 @@
 
 // A grammar of the tools that some request offered.
 struct kept_grammar {
-    struct calls *calls;
     char *key; // the tools and what was wished, owned
     struct grammar *grammar;
     struct buffer loosened; // names of tools whose schema it does not hold
-    int users;              // requests
+    atomic_int users;       // requests; calls_take() alone adds to them
     struct kept_grammar *next;
 };
 
@@ -69,7 +69,7 @@ static void forget_some(struct calls *calls)
     int n = 0;
     for (struct kept_grammar **at = &calls->kept; *at;) {
         struct kept_grammar *kept = *at;
-        if (++n > MAX_KEPT_GRAMMARS && kept->users == 0) {
+        if (++n > MAX_KEPT_GRAMMARS && atomic_load(&kept->users) == 0) {
             *at = kept->next;
             forget(kept);
         } else
@@ -85,7 +85,7 @@ static struct kept_grammar *find_kept(struct calls *calls, const char *key)
             struct kept_grammar *kept = *at;
             *at = kept->next;
             kept->next = calls->kept;
-            kept->users++;
+            atomic_fetch_add(&kept->users, 1);
             return calls->kept = kept;
         }
     return NULL;
@@ -105,7 +105,7 @@ static struct kept_grammar *make_kept(struct calls *calls, const cJSON *tools, c
     struct grammar *grammar = grammar_parse(text, length, &error);
     free(text);
     if (grammar && (kept = calloc(1, sizeof *kept)) != NULL)
-        *kept = (struct kept_grammar){calls, key, grammar, loosened, 1, calls->kept};
+        *kept = (struct kept_grammar){key, grammar, loosened, 1, calls->kept};
     else {
         buffer_free(&loosened);
         grammar_free(grammar);
@@ -149,9 +149,6 @@ const char *calls_loosened(const struct kept_grammar *kept)
 
 void calls_release(struct kept_grammar *kept)
 {
-    if (kept == NULL)
-        return;
-    pthread_mutex_lock(&kept->calls->lock);
-    kept->users--;
-    pthread_mutex_unlock(&kept->calls->lock);
+    if (kept)
+        atomic_fetch_sub(&kept->users, 1); // the last word about it: it may be forgotten now
 }

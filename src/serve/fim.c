@@ -52,7 +52,8 @@ bool fim_is_known(const yalm_model *model)
 // Appends a text, or a mark. A mark that a text spells stays text: files may speak of them.
 static bool add(struct request *request, struct prompt *prompt, const char *text, bool is_mark)
 {
-    return *text == 0 || generation_extend(request, prompt, text, is_mark ? YALM_TOKENIZE_SPECIAL : 0, 0);
+    const int flags = (is_mark ? YALM_TOKENIZE_SPECIAL : 0) | (prompt->n ? YALM_TOKENIZE_BEHIND : 0);
+    return *text == 0 || generation_extend(request, prompt, text, flags, 0);
 }
 
 // A file: the mark, its name, a line break, its text.

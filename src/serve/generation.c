@@ -209,8 +209,8 @@ bool generation_add_prompt(struct request *request, int32_t *ids, size_t n)
     return true;
 }
 
-// Turns a text into tokens, unless its bytes alone say that they are too many: what tokenises is the thread of all
-// connections. Normalisers may make a text shorter; four times should do.
+// Turns a text into tokens, unless its bytes alone say that they are too many: what tokenises is a thread of all
+// requests. Normalisers may make a text shorter; four times should do.
 static bool tokenize(struct request *request, const char *text, size_t length, int flags, int32_t **ids, size_t *n)
 {
     const size_t longest = request->server->longest_piece, context = (size_t)engine_context(request->server->engine);
@@ -257,7 +257,7 @@ bool generation_extend(struct request *request, struct prompt *sequence, const c
         return request_fail_context(request, "at least ", (long long)sequence->n, context);
     if (!tokenize(request, text, strlen(text), flags, &ids, &n))
         return false;
-    int32_t *grown = realloc(sequence->ids, (sequence->n + n + room) * sizeof *grown);
+    int32_t *grown = realloc(sequence->ids, (sequence->n + n + room + 1) * sizeof *grown); // of 0 bytes it would be freed
     if (grown) {
         memcpy(grown + sequence->n, ids, n * sizeof *ids);
         sequence->ids = grown;
@@ -381,10 +381,12 @@ void generation_start(struct request *request, bool stream)
         if (request->begin)
             request->begin(request);
     }
-    if (engine_submit(request->server->engine, request))
+    if (engine_submit(request->server->engine, request)) {
+        request_go_out(request);
         return;
+    }
     request->streamed = false;
-    request->out.length = 0; // nobody has seen it
+    request->out.length = 0; // nobody has seen it: it has not gone out
     request->type = "application/json";
     request_fail(request, 503, "%d requests are running or waiting already; please try again later",
                  engine_n_slots(request->server->engine) + request->server->options->queue);

@@ -118,7 +118,7 @@ static enum MHD_Result queue(struct request *request, struct MHD_Response *respo
 static enum MHD_Result answer(struct request *request)
 {
     pthread_mutex_lock(&request->lock);
-    const bool ready = request->streamed || request->finished, again = request->called;
+    const bool ready = (request->goes_out && request->streamed) || request->finished, again = request->called;
     request->called = true;
     if (!ready && again) {
         request->waiting = true;

@@ -90,6 +90,14 @@ static void wake(struct request *request)
     }
 }
 
+void request_go_out(struct request *request)
+{
+    pthread_mutex_lock(&request->lock);
+    request->goes_out = true;
+    wake(request);
+    pthread_mutex_unlock(&request->lock);
+}
+
 void request_send(struct request *request, struct buffer *out)
 {
     pthread_mutex_lock(&request->lock);

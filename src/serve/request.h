@@ -1,6 +1,7 @@
 // A request: what a client asked for, and the answer on its way back.
 //
-// Two threads hold it: the one of its connection, and the engine's while its tasks run. Whoever lets go last frees it. The
+// Three threads hold it: the one of its connection, the one that reads requests (reading.h) while it does, and the engine's
+// while its tasks run. Whoever lets go last frees it. The
 // engine writes the answer; the connection, which sleeps meanwhile, takes it as it comes.
 #pragma once
 #include <cjson/cJSON.h>
@@ -49,6 +50,7 @@ struct request {
     double sent;      // when it last grew
     size_t taken;     // bytes of `out` that the connection has
     bool streamed;    // goes out as it comes
+    bool goes_out;    // of one that is streamed: the engine has it, so it may be seen
     bool finished;    // nothing will be added
     bool waiting;     // the connection is suspended until there is more
     bool preflight;   // a browser asks what a page may send
@@ -68,7 +70,7 @@ struct request {
     void (*progress)(struct request *request, struct task *task);
     void *api; // the route's own, freed by free_api
     void (*free_api)(void *api);
-    struct request *next; // in the engine's list
+    struct request *next; // in the list of those to be read, then in the engine's
 };
 
 // NULL where memory runs out.
@@ -88,6 +90,8 @@ void request_send_all(struct request *request, struct buffer *out);
 void request_warn(struct request *request, const char *format, ...) __attribute__((format(printf, 2, 3)));
 // Tells a streamed answer's client that it is being made, where nothing has been sent for a while.
 void request_pulse(struct request *request, size_t n_read, size_t n_prompt);
+// The engine has it: what is streamed may be seen from now on.
+void request_go_out(struct request *request);
 // Nothing more will come.
 void request_finish(struct request *request);
 // Looks whether the client is still there, where its connection sleeps. True where it has gone: once, and the request is

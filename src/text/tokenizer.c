@@ -179,8 +179,8 @@ yalm_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     if ((flags & YALM_TOKENIZE_BOS) && tokenizer->add_bos && !ids_push(&encoder.ids, tokenizer->bos))
         status = no_memory(error, length);
     if (!status)
-        status = encode_between(&encoder, &tokenizer->as_given[encoder.special], (const uint8_t *)text, length, true,
-                                encode_segment);
+        status = encode_between(&encoder, &tokenizer->as_given[encoder.special], (const uint8_t *)text, length,
+                                !(flags & YALM_TOKENIZE_BEHIND), encode_segment);
     if (!status)
         status = check_known(&encoder);
     // An empty text has a buffer too, so that callers need not ask which NULL it is.
