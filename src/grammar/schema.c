@@ -281,6 +281,13 @@ yalm_status schema_writer_add(struct schema_writer *w, const cJSON *schema, int 
     return YALM_OK;
 }
 
+_Static_assert((int)SCHEMA_MAX_WORK == (int)POOL_MAX_WORK, "what pool_work() refuses");
+
+long schema_writer_work(const struct schema_writer *w)
+{
+    return w->s.pool.work;
+}
+
 yalm_status schema_writer_end(struct schema_writer *w, const char *root, char **text, size_t *length, yalm_error *error)
 {
     fprintf(w->out, "root ::= %s\n", root);

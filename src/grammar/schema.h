@@ -10,7 +10,7 @@
 
 #include "yalm.h"
 
-enum { SCHEMA_MAX_RULES = 20000 };
+enum { SCHEMA_MAX_RULES = 20000, SCHEMA_MAX_WORK = 4 << 20 };
 
 // A grammar whose `root` is one document of the schema; NULL schema: any object. *text (*length bytes and a NUL) is the
 // caller's to free(). YALM_USAGE says what it cannot do, and where: "/properties/x: …".
@@ -24,6 +24,8 @@ struct schema_writer;
 struct schema_writer *schema_writer_open(bool listed_only, yalm_error *error); // listed_only: as above; or NULL
 // Adds a schema; *rule is its rule's number: the grammar calls it "rN".
 yalm_status schema_writer_add(struct schema_writer *writer, const cJSON *schema, int *rule, yalm_error *error);
+// Steps taken so far, of the SCHEMA_MAX_WORK that all schemas of a writer may take together.
+long schema_writer_work(const struct schema_writer *writer);
 // The grammar, behind a `root` that is written as given. Closes the writer.
 yalm_status schema_writer_end(struct schema_writer *writer, const char *root, char **text, size_t *length, yalm_error *error);
 void schema_writer_close(struct schema_writer *writer); // without an end; NULL is welcome

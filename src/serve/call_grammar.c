@@ -13,6 +13,7 @@ struct writing {
     bool lenient;  // a schema that cannot be held allows any value
     bool loosened; // this has happened to the tool's
     struct schema_writer *schemas;
+    long tried;                // steps that trials of schemas took
     struct buffer rules, call; // further rules, and what follows a call's beginning
     int n_rules;
     yalm_error *error;
@@ -120,6 +121,22 @@ static bool may_be_text(const cJSON *schema)
     return text;
 }
 
+// Whether the schema can be held beside those before it. Many that take long are not all tried: a client may send a thousand.
+static bool can_hold(struct writing *w, const cJSON *schema)
+{
+    enum { MOST_TRIED = 4 * SCHEMA_MAX_WORK };
+    yalm_error tried;
+    int rule;
+    struct schema_writer *trial = w->tried < MOST_TRIED ? schema_writer_open(true, &tried) : NULL;
+    if (trial == NULL)
+        return false;
+    const bool good = schema_writer_add(trial, schema, &rule, &tried) == YALM_OK;
+    const long work = schema_writer_work(trial);
+    schema_writer_close(trial);
+    w->tried += work;
+    return good && schema_writer_work(w->schemas) + work < SCHEMA_MAX_WORK;
+}
+
 // A rule of JSON for a schema, or for part of one: definitions are the whole one's. lenient: any value where it cannot be held.
 static bool add_schema(struct writing *w, const cJSON *schema, const cJSON *whole, int *rule)
 {
@@ -129,14 +146,10 @@ static bool add_schema(struct writing *w, const cJSON *schema, const cJSON *whol
         if (member(whole, names[i]) && !member(own, names[i]))
             cJSON_AddItemToObject(own, names[i], cJSON_Duplicate(member(whole, names[i]), true));
     const cJSON *asked = own ? own : schema;
-    char *text = NULL;
-    size_t length;
-    yalm_error tried;
     cJSON *any = NULL;
-    if (w->lenient && asked && schema_to_listed_grammar(asked, &text, &length, &tried) != YALM_OK)
+    if (w->lenient && asked && !can_hold(w, asked))
         asked = any = schema == whole ? cJSON_Parse("{\"type\": \"object\"}") : cJSON_CreateTrue();
     w->loosened |= any != NULL;
-    free(text);
     const bool good = schema_writer_add(w->schemas, asked, rule, w->error) == YALM_OK;
     cJSON_Delete(any);
     cJSON_Delete(own);

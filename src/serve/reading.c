@@ -4,19 +4,29 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "serve/engine.h"
 #include "serve/request.h"
+#include "serve/server.h"
 
-struct reading {
+struct request_reader {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     struct request *first, **last; // those that wait
+    int n;
     bool closing;
 };
 
+// Who has gone is not read for. That shows at the second look, where a client may only have ended its sending side.
+static void look_at_all(const struct request_reader *reading)
+{
+    for (struct request *request = reading->first; request; request = request->next)
+        request_look(request);
+}
+
 static void *read_all(void *context)
 {
-    struct reading *reading = context;
+    struct request_reader *reading = context;
     pthread_mutex_lock(&reading->lock);
     for (;;) {
         while (reading->first == NULL && !reading->closing)
@@ -24,13 +34,15 @@ static void *read_all(void *context)
         struct request *request = reading->first;
         if (request == NULL)
             break;
+        look_at_all(reading);
+        reading->n--;
         if ((reading->first = request->next) == NULL)
             reading->last = &reading->first;
         const bool closing = reading->closing;
         pthread_mutex_unlock(&reading->lock);
         if (closing)
             request_fail(request, 503, "the server is ending");
-        else if (!request_look(request))
+        else if (!atomic_load(&request->left))
             request->route->handle(request);
         request_release(request);
         pthread_mutex_lock(&reading->lock);
@@ -39,9 +51,9 @@ static void *read_all(void *context)
     return NULL;
 }
 
-struct reading *reading_open(void)
+struct request_reader *reading_open(void)
 {
-    struct reading *reading = calloc(1, sizeof *reading);
+    struct request_reader *reading = calloc(1, sizeof *reading);
     if (reading == NULL)
         return NULL;
     pthread_mutex_init(&reading->lock, NULL);
@@ -53,7 +65,7 @@ struct reading *reading_open(void)
     return NULL;
 }
 
-void reading_stop(struct reading *reading)
+void reading_stop(struct request_reader *reading)
 {
     if (reading == NULL)
         return;
@@ -64,7 +76,7 @@ void reading_stop(struct reading *reading)
     pthread_join(reading->thread, NULL);
 }
 
-void reading_close(struct reading *reading)
+void reading_close(struct request_reader *reading)
 {
     if (reading == NULL)
         return;
@@ -83,24 +95,27 @@ static bool takes_long(const cJSON *body)
     return false;
 }
 
-void reading_handle(struct reading *reading, struct request *request)
+void reading_handle(struct request_reader *reading, struct request *request)
 {
     if (!takes_long(request->json)) {
         request->route->handle(request);
         return;
     }
-    request_keep(request);
+    const int most = engine_n_slots(request->server->engine) + request->server->options->queue;
     request->next = NULL;
     pthread_mutex_lock(&reading->lock);
-    const bool closed = reading->closing;
-    if (!closed) {
+    const bool closed = reading->closing, full = reading->n >= most;
+    if (!closed && !full) {
+        request_keep(request);
+        reading->n++;
         *reading->last = request;
         reading->last = &request->next;
         pthread_cond_signal(&reading->wake);
     }
     pthread_mutex_unlock(&reading->lock);
-    if (closed) {
+    if (closed)
         request_fail(request, 503, "the server is ending");
-        request_release(request);
-    }
+    else if (full)
+        request_fail(request, 503, "%d requests with schemas, grammars or tools are waiting already; please try again later",
+                     most);
 }

@@ -3,11 +3,11 @@
 #pragma once
 #include <stdbool.h>
 
-struct reading;
+struct request_reader;
 struct request;
 
-struct reading *reading_open(void);          // NULL where no thread starts
-void reading_stop(struct reading *reading);  // refuses those that still wait, and all that come; NULL is welcome
-void reading_close(struct reading *reading); // once it has been stopped, and nobody asks it any more; NULL is welcome
+struct request_reader *reading_open(void);          // NULL where no thread starts
+void reading_stop(struct request_reader *reading);  // refuses those that still wait, and all that come; NULL is welcome
+void reading_close(struct request_reader *reading); // once it has been stopped, and nobody asks it any more; NULL is welcome
 // Has the request's route handle it, here or there.
-void reading_handle(struct reading *reading, struct request *request);
+void reading_handle(struct request_reader *reading, struct request *request);

@@ -17,7 +17,7 @@ struct server {
     size_t longest_piece;    // bytes that a token of the vocabulary spells at most
     long created;            // seconds since 1970
     struct connections *connections;
-    struct reading *reading;
+    struct request_reader *reading;
     struct store *store; // responses that clients may refer to
     atomic_int n_open;   // requests whose answer is not out yet
 };
