@@ -70,7 +70,7 @@ static void add_calls(const struct chat_request *chat, const struct task *task, 
     json_open(out, "tool_calls", '[');
     for (int i = 0; i < speech->n_calls; i++) {
         const struct call *call = &speech->calls[i];
-        const struct span arguments = {call->arguments.at, call->arguments.length}, none = {"{}", 2};
+        const struct span arguments = {call->arguments.at, call->arguments.length}, none = {"{}", call->whole ? 2 : 0};
         openai_call(out, &chat->head, task, i, (struct span){call->name.at, call->name.length},
                     arguments.length ? arguments : none);
     }

@@ -2,7 +2,9 @@
 //
 // A page names the one before it by its number in the file. Its checksum begins with that of the page that stands before it
 // there, so behind damage nothing is believed.
+#include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,12 +116,33 @@ static bool is_ours(FILE *file)
     return fread(found, sizeof found, 1, file) == 1 && memcmp(found, magic, sizeof magic - 1) == 0;
 }
 
+// What a process began to write here, and was killed: new_file.h's temporary files of processes that are no more.
+static void remove_begun(const char *path, const char *folder)
+{
+    const char *name = strrchr(path, '/') + 1;
+    const size_t length = strlen(name);
+    DIR *found = opendir(folder);
+    for (struct dirent *entry; found && (entry = readdir(found));) {
+        long process = 0;
+        int end = 0;
+        if (strncmp(entry->d_name, name, length) == 0)
+            sscanf(entry->d_name + length, ".%ld.tmp%n", &process, &end);
+        if (end > 0 && entry->d_name[length + (size_t)end] == 0 && process > 0 && kill((pid_t)process, 0) != 0 &&
+            errno == ESRCH)
+            unlinkat(dirfd(found), entry->d_name, 0);
+    }
+    if (found)
+        closedir(found);
+}
+
 yalm_status prefixes_save(const struct prefixes *prefixes, const char *folder, yalm_error *error)
 {
     char *path = path_in(prefixes, folder);
     struct page **pages = list_pages(prefixes);
     struct new_file made = {0};
     yalm_status status = path && pages ? YALM_OK : error_set(error, YALM_NO_MEMORY, "%s: no memory for pages", folder);
+    if (status == YALM_OK)
+        remove_begun(path, folder);
     if (status == YALM_OK)
         status = new_file_create(&made, path, is_ours, "pages of yalm's server", error);
     if (status == YALM_OK)

@@ -21,6 +21,7 @@ struct responses {
     struct buffer name;   // of the call that is
     enum part part;
     bool open, custom;
+    bool cut; // the open item, by a bound on tokens
     int n_items, n_events;
 };
 
@@ -249,7 +250,7 @@ static void add_item(const struct responses *r, const char *key, bool whole, str
 {
     json_open(out, key, '{');
     add_id(r, out, "id");
-    json_text(out, "status", whole ? "completed" : "in_progress");
+    json_text(out, "status", !whole ? "in_progress" : r->cut ? "incomplete" : "completed");
     if (r->part == PART_CALL) {
         json_text(out, "type", r->custom ? "custom_tool_call" : "function_call");
         json_raw(out, "call_id", "\"call_%s_%d\"", r->head.id + 5, r->n_items);
@@ -385,6 +386,8 @@ static void progress(struct request *request, struct task *task)
     while (speech_news(&task->generator.speech, &task->sent.told, &piece))
         add_piece(r, &piece, &out);
     if (task->finish) {
+        const struct speech *speech = &task->generator.speech;
+        r->cut = strcmp(task->finish, "length") == 0 && !(r->part == PART_CALL && speech->calls[speech->n_calls - 1].whole);
         end_item(r, &out);
         if (r->store)
             keep(request, r);

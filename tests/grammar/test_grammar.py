@@ -280,6 +280,8 @@ def test_documents_of_schemas(match, schema, documents):
         ({"$ref": "http://example.org/x"}, "'$ref': expected a pointer"),
         ({"$ref": "#"}, "'$ref' leads back to itself"),
         ({"required": True}, "'required': expected a list of names"),
+        ({"not": {"properties": [{"type": "string"}]}}, "'properties': expected an object of schemas"),
+        ({"patternProperties": [{"type": "string"}]}, "'patternProperties': expected an object of schemas"),
         ({"enum": []}, "'enum': expected a list"),
         ({"prefixItems": {"type": "string"}}, "'prefixItems': expected a list of schemas"),
         ({"anyOf": []}, "'anyOf': expected a list"),

@@ -126,6 +126,21 @@ def test_calls_that_the_model_begins(begins_often):
     assert free["content"] and "tool_calls" not in free
 
 
+def test_many_tools_that_take_long(begins_often):
+    """What reading them takes is bounded by the request: the rest may have any arguments, and the answer says so."""
+    hard = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|b)*a(a|b){200}$"}}}
+    tools = [{"type": "function", "function": {"name": f"f{i}", "parameters": hard}} for i in range(14)]
+    tools[7]["function"]["parameters"] = {
+        "type": "object",
+        "properties": [{"type": "string"}],
+    }  # a list: nothing is said
+    fields = {"messages": [{"role": "user", "content": "?"}], "max_tokens": 1}
+    answer = begins_often.post("/v1/chat/completions", tools=tools, **fields)
+    assert answer.status == 200, answer.body
+    assert "tools: the schema of f0, f1" in answer.headers["Warning"]
+    assert begins_often.post("/completion", prompt="a", n_predict=1, json_schema={"type": "integer"}).status == 200
+
+
 def test_what_a_schema_has_and_cannot_be_held(begins_often):
     """It does not refuse the request: such a member may be anything, and the answer says so; but for a tool that is strict."""
     tool = json.loads(json.dumps(TOOLS[0]))
