@@ -105,9 +105,35 @@ static void add_call(cJSON *messages, const cJSON *item)
         cJSON_AddStringToObject(function, "arguments", text_of(body_member(item, "arguments")));
 }
 
+// What an item must have, or NULL. A text may be a list of parts, each an object; those of a kind of text have one.
+static const char *missing_of(const cJSON *item)
+{
+    const cJSON *type = body_member(item, "type"), *output = body_member(item, "output"), *part;
+    const bool message = type == NULL || is(type, "message");
+    const cJSON *content = message ? body_member(item, "content") : output;
+    if (is(type, "function_call") && !cJSON_IsString(body_member(item, "arguments")))
+        return "'arguments': expected a text of JSON";
+    if (is(type, "custom_tool_call") && !cJSON_IsString(body_member(item, "input")))
+        return "'input': expected a text";
+    if ((is(type, "function_call") || is(type, "custom_tool_call")) && text_of(body_member(item, "name"))[0] == 0)
+        return "'name': expected a tool's name";
+    if (!message && !ends_in(type, "_call_output"))
+        return NULL;
+    if (!cJSON_IsString(content) && !cJSON_IsArray(content) && !(output && cJSON_IsObject(output)))
+        return message ? "'content': expected a text or a list of parts" : "'output': expected a text or a list of parts";
+    for (part = cJSON_IsArray(content) ? content->child : NULL; part; part = part->next)
+        if (!cJSON_IsObject(part) ||
+            (ends_in(body_member(part, "type"), "_text") && !cJSON_IsString(body_member(part, "text"))))
+            return "expected parts that are objects; one of a text has a 'text'";
+    return NULL;
+}
+
 static bool add_item(struct request *request, const cJSON *item, int number, cJSON *messages)
 {
     const cJSON *type = body_member(item, "type"), *role = body_member(item, "role");
+    const char *missing = cJSON_IsString(role) || cJSON_IsString(type) ? missing_of(item) : NULL;
+    if (missing)
+        return request_fail(request, 400, "'input', number %d: %s", number, missing);
     if (cJSON_IsString(role) && (type == NULL || is(type, "message"))) {
         const cJSON *content = body_member(item, "content");
         const bool answers = is(role, "assistant") && messages->child;

@@ -81,6 +81,15 @@ def test_a_document_of_a_schema(talker):
     [
         ({"input": 5}, "'input': expected"),
         ({"input": [5]}, "'input', number 1"),
+        (
+            {"input": [{"role": "user", "content": 5}]},
+            "'input', number 1: 'content': expected a text or a list of parts",
+        ),
+        ({"input": [{"role": "user", "content": [5]}]}, "number 1: expected parts that are objects"),
+        ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "one of a text has a 'text'"),
+        ({"input": [{"type": "function_call", "call_id": "c", "arguments": "{}"}]}, "'name': expected a tool's name"),
+        ({"input": [{"type": "function_call", "name": "f", "arguments": 5}]}, "'arguments': expected a text of JSON"),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": None}]}, "'output': expected a text"),
         ({"background": True}, "'background'"),
         ({"conversation": "c"}, "'conversation'"),
         ({"input": []}, "'input': expected"),
