@@ -299,8 +299,10 @@ static bool add_tool(struct writing *w, const cJSON *function, const char *bar)
 
 static bool add_tools(struct writing *w, const struct call_wish *wish, struct buffer *loosened)
 {
+    enum { MOST_NAMED = 60 }; // bytes, since a header names them
     const cJSON *tool;
     const char *bar = " (";
+    int n_loosened = 0, n_named = 0;
     cJSON_ArrayForEach(tool, w->tools)
     {
         const cJSON *function = member(tool, "function");
@@ -315,10 +317,13 @@ static bool add_tools(struct writing *w, const struct call_wish *wish, struct bu
             snprintf(w->error->text, sizeof text, "'tools', '%.60s': %.400s", name, text);
             return false;
         }
-        if (w->loosened)
-            buffer_format(loosened, "%s%s", loosened->length ? ", " : "", name);
+        n_loosened += w->loosened;
+        if (w->loosened && (n_named == 0 || loosened->length + strlen(name) < MOST_NAMED))
+            buffer_format(loosened, "%s%s", n_named++ ? ", " : "", name);
         bar = " |";
     }
+    if (n_loosened > n_named)
+        buffer_format(loosened, "%s%d more", n_named ? " and " : "", n_loosened - n_named);
     buffer_text(&w->call, ")");
     add_part(&w->call, w->form, TAIL, "");
     add_part(&w->call, w->form, END, "");

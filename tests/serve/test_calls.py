@@ -1,6 +1,7 @@
 """Calls that must come, and calls that the model begins: in the template's own form, and such as the tools allow."""
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -137,7 +138,7 @@ def test_many_tools_that_take_long(begins_often):
     fields = {"messages": [{"role": "user", "content": "?"}], "max_tokens": 1}
     answer = begins_often.post("/v1/chat/completions", tools=tools, **fields)
     assert answer.status == 200, answer.body
-    assert "tools: the schema of f0, f1" in answer.headers["Warning"]
+    assert re.search(r"tools: the schema of f0, f1[f0-9, ]*( and \d+ more)?\"", answer.headers["Warning"])
     assert begins_often.post("/completion", prompt="a", n_predict=1, json_schema={"type": "integer"}).status == 200
 
 
