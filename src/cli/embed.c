@@ -35,46 +35,62 @@ static void print_vector(const float *vector, int dim, int format)
     puts(format == EMBED_JSON ? "]" : "");
 }
 
-static yalm_status embed_line(yalm_session *session, const char *line, size_t length, int flags, float *vector,
-                              yalm_error *error)
+struct embedding_run {
+    yalm_session *session;
+    int flags, format, dim;
+    float *vector; // (dim); NULL: lines are only looked at
+};
+
+static yalm_status embed_line(const struct embedding_run *run, const char *line, size_t length, yalm_error *error)
 {
     int32_t *ids;
     size_t n;
-    yalm_status status = yalm_tokenize(yalm_session_model(session), line, length, flags, &ids, &n, error);
+    yalm_status status = yalm_tokenize(yalm_session_model(run->session), line, length, run->flags, &ids, &n, error);
     if (status != YALM_OK)
         return status;
-    const size_t context = (size_t)yalm_session_facts(session)->context;
-    status = n > context ? cli_error(error, YALM_USAGE, "%zu tokens, and the context holds %zu: -c takes more", n, context)
-                         : yalm_embed(session, ids, (int)n, vector, error);
+    const size_t context = (size_t)yalm_session_facts(run->session)->context;
+    if (n > context)
+        status = cli_error(error, YALM_USAGE, "%zu tokens, and the context holds %zu: -T takes more", n, context);
+    else if (run->vector && (status = yalm_embed(run->session, ids, (int)n, run->vector, error)) == YALM_OK)
+        print_vector(run->vector, run->dim, run->format);
     free(ids);
     return status;
 }
 
-static yalm_status embed_lines(const struct options *options, yalm_session *session, const struct text *text, yalm_error *error)
+// Each line, without what ends it: "\n", or "\r\n".
+static yalm_status each_line(const struct embedding_run *run, const struct text *text, yalm_error *error)
 {
-    const yalm_model_info *facts = yalm_model_facts(yalm_session_model(session));
-    const int flags = options->no_bos ? 0 : YALM_TOKENIZE_BOS;
-    float *vector = malloc(sizeof *vector * (size_t)facts->hidden_dim);
-    if (vector == NULL)
-        return cli_no_memory(error);
     yalm_status status = YALM_OK;
-    if (options->embed_format == EMBED_NPY)
-        print_npy_header(count_lines(text), facts->hidden_dim);
     size_t number = 1;
     for (size_t at = 0; at < text->length && status == YALM_OK; number++) {
         const char *line = text->bytes + at, *end = memchr(line, '\n', text->length - at);
         const size_t length = end ? (size_t)(end - line) : text->length - at;
         yalm_error why = {0};
-        status = embed_line(session, line, length, flags, vector, &why);
+        status = embed_line(run, line, length - (length > 0 && line[length - 1] == '\r'), &why);
         if (status == YALM_INTERRUPTED)
             cli_error(error, status, "%s", "");
         else if (status != YALM_OK)
             cli_error(error, status, "line %zu: %s", number, why.text);
-        else
-            print_vector(vector, facts->hidden_dim, options->embed_format);
         at += length + 1;
     }
-    free(vector);
+    return status;
+}
+
+// All lines are looked at first, so that one that is too long does not end an array in its middle.
+static yalm_status embed_lines(const struct options *options, yalm_session *session, const struct text *text, yalm_error *error)
+{
+    struct embedding_run run = {session, options->no_bos ? 0 : YALM_TOKENIZE_BOS, options->embed_format,
+                                yalm_model_facts(yalm_session_model(session))->hidden_dim, NULL};
+    yalm_status status = each_line(&run, text, error);
+    if (status != YALM_OK)
+        return status;
+    run.vector = malloc(sizeof *run.vector * (size_t)run.dim);
+    if (run.vector == NULL)
+        return cli_no_memory(error);
+    if (run.format == EMBED_NPY)
+        print_npy_header(count_lines(text), run.dim);
+    status = each_line(&run, text, error);
+    free(run.vector);
     const yalm_status written = output_end(status == YALM_OK ? error : NULL);
     return status == YALM_OK ? written : status;
 }

@@ -103,6 +103,8 @@ def test_the_three_forms_say_the_same(yalm, model, tmp_path):
     assert np.load(io.BytesIO(embed(yalm, path, "-o", "npy", "-f", tmp_path / "text"))).shape == array.shape
     one = json.loads(embed(yalm, path, "-i", TEXT.split("\n")[1]))
     assert np.array_equal(np.array(one, np.float32), vectors[1])
+    (tmp_path / "lines").write_bytes(TEXT.replace("\n", "\r\n").encode())
+    assert np.array_equal(np.load(io.BytesIO(embed(yalm, path, "-o", "npy", "-f", tmp_path / "lines"))), array)
 
 
 def test_a_text_in_pieces_has_the_same_vector(yalm, model):
@@ -117,6 +119,7 @@ def test_a_text_in_pieces_has_the_same_vector(yalm, model):
 def fails(yalm, code, *arguments, text="x\n"):
     done = subprocess.run([yalm, *arguments, "-q"], input=text.encode(), capture_output=True, timeout=600)
     assert done.returncode == code and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stdout == b"" or b"number of tokens" in done.stderr
     return done.stderr.decode()
 
 
