@@ -196,16 +196,19 @@ static bool settle_tools(struct request *request, struct dialogue *dialogue, cJS
 static bool read_tools(struct request *request, struct dialogue *dialogue, bool to_show)
 {
     const cJSON *tools = body_member(request->json, "tools"), *tool;
-    bool good = tools == NULL || (cJSON_IsArray(tools) && cJSON_GetArraySize(tools) <= MAX_TOOLS);
+    int number = 0;
+    if (tools && (!cJSON_IsArray(tools) || cJSON_GetArraySize(tools) > MAX_TOOLS))
+        return request_fail(request, 400, "'tools': expected a list of at most %d", MAX_TOOLS);
     cJSON_ArrayForEach(tool, tools)
     {
-        good = good && check_tool(tool);
+        number++;
+        if (!check_tool(tool))
+            return request_fail(
+                request, 400,
+                "'tools', number %d: expected {\"type\": \"function\", \"function\": {\"name\", \"parameters\"}}, "
+                "whose name has no blank, quote or bracket and whose parameters are an object",
+                number);
     }
-    if (!good)
-        return request_fail(request, 400,
-                            "'tools': expected a list of at most %d {\"type\": \"function\", \"function\": {\"name\", "
-                            "\"parameters\"}}, whose name has no blank, quote or bracket and whose parameters are an object",
-                            MAX_TOOLS);
     cJSON *copy = tools ? cJSON_Duplicate(tools, true) : cJSON_CreateArray();
     return settle_tools(request, dialogue, copy, to_show);
 }

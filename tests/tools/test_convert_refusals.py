@@ -107,6 +107,7 @@ CONFIGS = [
     ("qwen2", {"layer_types": ["sliding_attention"] * 3}, "expected 'full_attention' for every layer"),
     ("qwen2", {"num_experts": 4}, '"num_experts" is 4, which is not supported'),
     ("qwen3_moe", {"num_experts_per_tok": 7}, "num_experts_per_tok: found 7, expected an integer from 1 to 6"),
+    ("qwen3_moe", {"num_experts_per_tok": ...}, "found nothing, and the default 8 is more than the 6 experts"),
     ("qwen3_moe", {"num_experts": 6, "num_local_experts": 5}, "num_experts is 6, but num_local_experts is 5"),
     ("qwen3_moe", {"mlp_only_layers": "1"}, 'mlp_only_layers: found "1", expected layers'),
     ("qwen3_moe", {"mlp_only_layers": [0, 1, 2, 3]}, "leave no layer with experts"),

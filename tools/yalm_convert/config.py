@@ -356,6 +356,15 @@ def _unrotated(keys: Keys, n_layers: int) -> dict:
     return {"unrotated_layers": unrotated} if unrotated else {}
 
 
+def _active(keys: Keys, experts: int) -> int:
+    active = keys.integer("num_experts_per_tok", keys.defaults["num_experts_per_tok"], 1, experts)
+    if active > experts:  # the default is checked nowhere else
+        raise keys.error(
+            f"num_experts_per_tok: found nothing, and the default {active} is more than the {experts} experts"
+        )
+    return active
+
+
 def _experts(keys: Keys, facts: dict) -> dict:
     defaults = keys.defaults
     if "moe_intermediate_size" in defaults:
@@ -368,7 +377,7 @@ def _experts(keys: Keys, facts: dict) -> dict:
     experts = keys.integer("num_local_experts", defaults["num_local_experts"], 1, 1 << 10)
     found = {
         "n_experts": experts,
-        "n_active_experts": keys.integer("num_experts_per_tok", defaults["num_experts_per_tok"], 1, experts),
+        "n_active_experts": _active(keys, experts),
     }
     if "norm_topk_prob" in defaults and not keys.flag("norm_topk_prob", defaults["norm_topk_prob"]):
         found["raw_expert_weights"] = True
@@ -401,7 +410,7 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
         raise keys.error("mlp_only_layers and decoder_sparse_step leave no layer with experts, which is not supported")
     found = {
         "n_experts": experts,
-        "n_active_experts": keys.integer("num_experts_per_tok", keys.defaults["num_experts_per_tok"], 1, experts),
+        "n_active_experts": _active(keys, experts),
         "expert_ffn_dim": width,
     }
     if dense:
