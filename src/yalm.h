@@ -328,9 +328,9 @@ YALM_API yalm_status yalm_page_save(yalm_session *session, int64_t first, int n,
 YALM_API size_t yalm_state_bytes(const yalm_session *session);
 // Copies what stands behind the session's last token.
 YALM_API yalm_status yalm_state_save(yalm_session *session, void *state, yalm_error *error);
-// The session goes on behind tokens[0 .. n · n_pages), as if it had evaluated them itself; pages[i] was saved of those from i
-// · n on, `state` behind the last of them (NULL where there are no recurrent layers). What the session holds of them already is
-// not copied. There are no logits until the next yalm_eval(). YALM_USAGE, and nothing has changed, where they are more than the
+// The session goes on behind tokens[0 .. n · n_pages), as if it had evaluated them itself. pages[i] was saved of those from
+// i · n on, `state` behind the last of them (NULL where there are no recurrent layers). What the session holds of them already
+// is not copied. There are no logits until the next yalm_eval(). YALM_USAGE, and nothing has changed: they are more than the
 // context, a token is none of the model's, or the state is missing.
 YALM_API yalm_status yalm_page_load(yalm_session *session, const int32_t *tokens, int n, const void *const *pages, int n_pages,
                                     const void *state, yalm_error *error);

@@ -1,7 +1,7 @@
 // Guesses of the model's own: its MTP head, where the session has one open (yalm_session_options.mtp).
 //
 // The head's row r reads the model's hidden state of position r and the token at r + 1, and says what may come at r + 2. So the
-// last row waits for its token: the session keeps hidden states until the head has read them, which it does when a guess is
+// last row waits for its token, and the session keeps hidden states until the head has read them. It reads them when a guess is
 // asked for, after a piece of a prompt, and when their room is full. A guess behind a guess reads the head's own hidden state;
 // rows that were made so are written over once their tokens have come.
 //

@@ -40,8 +40,8 @@ enum { DTYPE_FLOATS = DTYPE_FP8_E5M2 + 1, DTYPE_WEIGHTS = DTYPE_BF12 + 1 };
 // in eights of groups: those of some types stand together, with scales in common, so their rows are whole eights.
 enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT_GROUP };
 
-// ROW(Q4A, q4k, …) for each quantised type, and the one whose kernels multiply it: of those that share kernels the integers lie
-// alike, and only what they are multiplied by is read in another way. Tables of functions are made with it.
+// ROW(Q4A, q4k, …) for each quantised type, and the one whose kernels multiply it. Of those that share kernels the integers
+// lie alike; what they are multiplied by is read in another way. Tables of functions are made with it.
 #define QUANT_TYPES(ROW, ...)                                                                                                  \
     QUANT_KERNELS(ROW, __VA_ARGS__)                                                                                            \
     ROW(Q4A, q4k, __VA_ARGS__)                                                                                                 \

@@ -3,9 +3,9 @@
 //         [guess=N]
 // TOKENS holds int32 ids. `chunk` ids go into each yalm_eval() (0: all); `inner` is the session's own chunk. `back` then rolls
 // back to that position and evaluates the rest again, whose logits replace the first ones. OUT gets float32 logits (n,
-// vocab_size), or, with
-// `greedy`, as many int32 ids that greedy sampling goes on with. With `guess` it gets, after each yalm_eval() but the last, the
-// int32 position, as many ids that the MTP head guesses behind the next token, and the head's logits of the first of them.
+// vocab_size). With `greedy` it gets as many int32 ids that greedy sampling goes on with. With `guess` the MTP head guesses
+// that many ids behind the next token. Then OUT gets, after each yalm_eval() but the last, the int32 position, those ids, and
+// the head's logits of the first of them.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,19 +12,24 @@
 
 enum { VOCAB = 67, TOKENS = 150 };
 
+static struct model_config config_with(int vocab)
+{
+    return (struct model_config){.n_layers = 2,
+                                 .hidden_dim = 64,
+                                 .ffn_dim = 96,
+                                 .n_heads = 4,
+                                 .n_kv_heads = 2,
+                                 .head_dim = 16,
+                                 .vocab_size = vocab,
+                                 .context_length = 512,
+                                 .bos = -1};
+}
+
 static struct random_model *model_with_window(int window, int vocab, uint64_t seed)
 {
-    return random_model_make((struct model_config){.n_layers = 2,
-                                                   .hidden_dim = 64,
-                                                   .ffn_dim = 96,
-                                                   .n_heads = 4,
-                                                   .n_kv_heads = 2,
-                                                   .head_dim = 16,
-                                                   .vocab_size = vocab,
-                                                   .context_length = 512,
-                                                   .kinds = {{.sliding_window = window}},
-                                                   .bos = -1},
-                             DTYPE_FP16, seed);
+    struct model_config config = config_with(vocab);
+    config.kinds[0].sliding_window = window;
+    return random_model_make(config, DTYPE_FP16, seed);
 }
 
 static struct random_model *model_with(int vocab, uint64_t seed)
@@ -149,17 +154,9 @@ static void test_drafts(void **state)
 // A model whose next token depends on the last one alone, with a head that says just that, or, of `others`, anything.
 static struct random_model *model_with_head(bool others)
 {
-    struct random_model *m = random_model_make((struct model_config){.n_layers = 2,
-                                                                     .hidden_dim = 64,
-                                                                     .ffn_dim = 96,
-                                                                     .n_heads = 4,
-                                                                     .n_kv_heads = 2,
-                                                                     .head_dim = 16,
-                                                                     .vocab_size = VOCAB,
-                                                                     .context_length = 512,
-                                                                     .mtp = {true, true, true},
-                                                                     .bos = -1},
-                                               DTYPE_FP32, 4);
+    struct model_config config = config_with(VOCAB);
+    config.mtp = (struct mtp_config){true, true, true};
+    struct random_model *m = random_model_make(config, DTYPE_FP32, 4);
     struct model_weights *w = &m->model.weights;
     for (int l = 0; l < 3; l++) {
         memset((void *)w->layers[l].o.data, 0, sizeof(float) * 64 * 64);
