@@ -45,7 +45,7 @@ yalm_status mtp_resolve(const yalm_model *model, const struct backend *backend, 
     yalm_session_options there = *options;
     yalm_error why = {.status = YALM_OK};
     if (!model->config.mtp.there)
-        error_set(&why, YALM_USAGE, "%s has no MTP head", model->info.name);
+        error_set(&why, YALM_USAGE, "%s has no MTP head: auto does without", model->info.name);
     else if (model->group)
         error_set(&why, YALM_USAGE, "an MTP head does not run on several machines");
     else if (strcmp(options->attention, "dense") != 0)
