@@ -220,6 +220,10 @@ typedef struct yalm_session_options {
     // Called now and then by yalm_session_open(), where it copies weights to a device: bytes done, and in all. NULL is welcome.
     void (*progress)(void *context, uint64_t done, uint64_t total);
     void *progress_context;
+    // Called once, on the thread that evaluates, where a cache of fp16 cuts keys or values to ±65504: a line that says so, and
+    // what to do. NULL is welcome. CPU.
+    void (*warn)(void *context, const char *text);
+    void *warn_context;
 } yalm_session_options;
 
 YALM_API yalm_session_options yalm_session_defaults(void);

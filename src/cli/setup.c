@@ -45,6 +45,12 @@ static void show_upload(void *context, uint64_t done, uint64_t total)
     progress("copying weights to the GPU: %s of %s", human_bytes(done), human_bytes(total));
 }
 
+static void show_warning(void *context, const char *text)
+{
+    (void)context;
+    say("warning: %s", text);
+}
+
 yalm_model *open_model(const struct options *options, yalm_error *error)
 {
     yalm_model_options how = yalm_model_defaults();
@@ -76,6 +82,7 @@ yalm_session_options session_options(const struct options *options)
     how.settings = options->settings.texts;
     how.n_settings = options->settings.n;
     how.progress = show_upload;
+    how.warn = show_warning;
     return how;
 }
 

@@ -107,7 +107,7 @@ static void attend_decoded(const struct task *task, const float *q, int slot, in
 static void attend_slots(const struct task *task, const float *q, int slot, int n_keys)
 {
     const struct cpu_state *s = task->s;
-    if (s->policy->decode_keys) {
+    if (cpu_decodes(s, task->layer)) {
         attend_decoded(task, q, slot, n_keys);
         return;
     }
@@ -336,7 +336,7 @@ static void attend_part(struct task *task, struct seen seen, size_t begin, int k
     const size_t at = (begin + (size_t)next - 1) * task->n_queries;
     task->kv_head = kv_head;
     task->next_k = task->next_v = NULL;
-    if (!s->policy->decode_keys && next < seen.n_parts * task->kind->n_kv_heads) {
+    if (!cpu_decodes(s, task->layer) && next < seen.n_parts * task->kind->n_kv_heads) {
         const int slot = kv_slot(&task->kind->kv, part_start(seen.from, seen.to, next % seen.n_parts, seen.n_parts));
         const size_t row = (size_t)slot * cpu_row_bytes(s, task->layer);
         task->next_k = (const uint8_t *)cpu_keys(s, task->layer, next / seen.n_parts) + row;
@@ -394,19 +394,20 @@ static void attend_few(struct cpu_state *s, const struct batch *batch, const str
     }
 }
 
-void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int layer, int n_parts, const struct row_part *rows,
-                           const struct row_part *next, struct member *me)
+void attention_attend_rows(struct cpu_state *s, const struct batch *batch, const struct step *step, int n_parts,
+                           const struct row_part *rows, const struct row_part *next, struct member *me)
 {
     enum { AT_ONCE = 8 }; // queries that the kernel takes
-    const int d = s->config->head_dim, group = cpu_group(s), kv_head = rows->kv_head, i = kv_head * n_parts + rows->part;
-    struct task task = task_make(s, batch, layer, me);
+    const int d = s->far->head_dim, group = cpu_group(s), kv_head = rows->kv_head, i = kv_head * n_parts + rows->part;
+    const int layer = step->layer;
+    struct task task = task_of_step(s, batch, step, me);
     task.kv_head = kv_head;
     task.n_tokens = 1;
     task.n_queries = group;
     task.acc = s->part_acc + (size_t)i * group * d;
     task.max = s->part_max + (size_t)i * group;
     task.sum = s->part_sum + (size_t)i * group;
-    task_begin(&task);
+    (rows->part == 0 ? task_begin_first : task_begin)(&task);
     if (rows->part == 0)
         attend_sinks(&task);
     for (int q = 0; q < group; q += AT_ONCE) {
@@ -424,6 +425,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
                         .n_queries = n,
                         .n_keys = rows->n,
                         .head_dim = d,
+                        .softcap = task.softcap,
                         .next_k = next ? cpu_keys(s, layer, next->kv_head) : NULL,
                         .next_v = next ? cpu_values(s, layer, next->kv_head) : NULL,
                         .fetching = s->fetching,
@@ -438,15 +440,15 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
 
 void attention_merge(struct cpu_state *s, int n_parts, int kv_head, int q, float alpha, const float *mean)
 {
-    float *y = merge_query(s, &s->kinds[0], 0, n_parts, cpu_group(s), kv_head, 0, q, alpha);
+    float *y = merge_query(s, s->far, 0, n_parts, cpu_group(s), kv_head, 0, q, alpha);
     if (alpha < 1)
-        s->kernels->add_scaled(y, mean, 1 - alpha, s->config->head_dim);
+        s->kernels->add_scaled(y, mean, 1 - alpha, s->far->head_dim);
 }
 
 void attention_attend(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
-    if (s->policy->applies(s, batch->n, batch->position, step->layer))
-        s->policy->attend(s, batch, step->layer, me);
+    if (cpu_selects(s, batch->n, batch->position, step->layer))
+        s->policy->attend(s, batch, step, me);
     else if (!batch->apart && (s->plan.exact || batch->n > cpu_kind_of(s, step->layer)->query_tokens))
         attend_blocks(s, batch, step, me);
     else

@@ -33,7 +33,7 @@ struct row_part {
 // `next`, where not NULL, is the part that this member will probably take next. Then query q of the group: alpha times the
 // parts' merged result, and
 // (1 - alpha) times mean (head_dim), which is not looked at where alpha is 1.
-void attention_attend_rows(struct cpu_state *state, const struct batch *batch, int layer, int n_parts,
+void attention_attend_rows(struct cpu_state *state, const struct batch *batch, const struct step *step, int n_parts,
                            const struct row_part *rows, const struct row_part *next, struct member *me);
 void attention_merge(struct cpu_state *state, int n_parts, int kv_head, int q, float alpha, const float *mean);
 

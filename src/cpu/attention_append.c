@@ -21,22 +21,24 @@ static void append_key(struct cpu_state *s, const struct batch *batch, int layer
     const int d = kind->head_dim;
     const int64_t position = batch->position + token;
     float *k = s->k + (size_t)token * kind->kv_dim + (size_t)kv_head * d;
-    if (s->record) {
-        const size_t row = ((size_t)layer * kind->n_kv_heads + kv_head) * s->record->room + s->record->first + position;
+    if (s->record && cpu_is_far(s, layer)) {
+        const size_t row =
+            (cpu_far_place(s, layer) * kind->n_kv_heads + kv_head) * s->record->room + s->record->first + position;
         s->kernels->to_fp16(s->record->keys + row * d, k, d);
     }
     if (cos)
         s->kernels->rope(k, cos, sin, d);
-    s->policy->append(s, &(struct append){
-                             .layer = layer,
-                             .kv_head = kv_head,
-                             .slot = kv_slot(&kind->kv, position),
-                             .position = position,
-                             .token = token,
-                             .n = batch->n,
-                             .k = k,
-                             .v = s->v + (size_t)token * kind->kv_dim + (size_t)kv_head * d,
-                         });
+    const struct policy *policy = cpu_is_far(s, layer) ? s->policy : &policy_dense;
+    policy->append(s, &(struct append){
+                          .layer = layer,
+                          .kv_head = kv_head,
+                          .slot = kv_slot(&kind->kv, position),
+                          .position = position,
+                          .token = token,
+                          .n = batch->n,
+                          .k = k,
+                          .v = s->v + (size_t)token * kind->kv_dim + (size_t)kv_head * d,
+                      });
 }
 
 static void append_one(struct cpu_state *s, const struct batch *batch, const struct step *step, int token, int kv_head)
@@ -70,6 +72,6 @@ void attention_append(struct cpu_state *s, const struct batch *batch, const stru
         if (items.first == 0 && atomic_load_explicit(s->cancel, memory_order_relaxed))
             cpu_stop(s, s->run, step->layer);
     }
-    if (s->policy->appended)
+    if (s->policy->appended && cpu_is_far(s, step->layer) && !(step->traits & TRAIT_OTHERS_KEYS))
         s->policy->appended(s, batch->position, batch->n, step->layer, me);
 }

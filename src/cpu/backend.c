@@ -39,7 +39,7 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
     }
     if (strcmp(options->attention, policy_dense.name) != 0 && !recipe_selects(&outline))
         return error_set(error, YALM_USAGE,
-                         "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
+                         "attention: found %s, but this model's layers are all recurrent and keep no keys: use dense",
                          options->attention);
     const yalm_status status = plan_resolve(&options->activations, outline.types, outline.block_types, error);
     if (status != YALM_OK)
@@ -140,16 +140,17 @@ static void fill_position(void *context, int i)
             noise_row(k, d, seed, row);
             if (s->key_offsets) // so that rows are the noise, as on a GPU
                 s->kernels->add(k, s->key_offsets + (size_t)layer * s->kv_dim + (size_t)h * d, d);
-            s->policy->append(s, &(struct append){
-                                     .layer = layer,
-                                     .kv_head = h,
-                                     .slot = kv_slot(&s->kinds[kind].kv, f->position + i),
-                                     .position = f->position + i,
-                                     .token = i,
-                                     .n = f->n,
-                                     .k = k,
-                                     .v = noise_row(v, d, seed, row + 1),
-                                 });
+            (cpu_is_far(s, layer) ? s->policy : &policy_dense)
+                ->append(s, &(struct append){
+                                .layer = layer,
+                                .kv_head = h,
+                                .slot = kv_slot(&s->kinds[kind].kv, f->position + i),
+                                .position = f->position + i,
+                                .token = i,
+                                .n = f->n,
+                                .k = k,
+                                .v = noise_row(v, d, seed, row + 1),
+                            });
         }
     }
 }
@@ -158,7 +159,8 @@ static void fill_end(struct member *me, const void *arguments)
 {
     const struct fill *f = arguments;
     for (int layer = 0; layer < f->s->config->n_layers; layer++)
-        f->s->policy->appended(f->s, f->position, f->n, layer, me);
+        if (cpu_kind_of(f->s, layer) == f->s->far)
+            f->s->policy->appended(f->s, f->position, f->n, layer, me);
 }
 
 static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
@@ -231,9 +233,9 @@ static double cpu_step_bytes(const void *state, int n, int64_t position)
     for (int layer = 0; layer < s->config->n_layers; layer++)
         if (config_is_recurrent(s->config, layer))
             bytes += delta_bytes(config_delta(s->config, layer));
-        else if (s->policy->applies(s, n, position, layer))
+        else if (cpu_selects(s, n, position, layer))
             bytes += s->policy->bytes(s, position);
-        else if (s->policy->decode_keys)
+        else if (cpu_decodes(s, layer))
             bytes += s->policy->bytes(s, position + n - 1);
         else
             bytes += (double)cpu_kind_of(s, layer)->n_kv_heads * dense_bytes(s, n, position, layer);
@@ -243,6 +245,11 @@ static double cpu_step_bytes(const void *state, int n, int64_t position)
 static bool cpu_holds(const void *state, int64_t position)
 {
     return delta_holds(state, position);
+}
+
+static int cpu_cut_layer(const void *state)
+{
+    return atomic_load_explicit(&((const struct cpu_state *)state)->cut, memory_order_relaxed) - 1;
 }
 
 const struct backend backend_cpu = {
@@ -257,6 +264,7 @@ const struct backend backend_cpu = {
     .evaluate_together = cpu_evaluate_together,
     .most_apart = cpu_most_apart,
     .holds = cpu_holds,
+    .cut_layer = cpu_cut_layer,
     .fill_random = cpu_fill_random,
     .each_row = cpu_each_row,
     .step_bytes = cpu_step_bytes,

@@ -66,10 +66,10 @@ static void carve_workplace(struct workplace *w, struct carver *c, const struct 
 static void rotate_samples(const struct class *class, const struct workplace *w, int head)
 {
     const struct cpu_state *s = class->s;
-    const int d = s->config->head_dim;
+    const int d = s->far->head_dim;
     const struct key_record *record = class->how->record;
     const uint16_t *keys = record->keys + (size_t)head * (size_t)record->room * (size_t)d;
-    const bool turns = !s->config->unrotated_layer[head / s->config->n_kv_heads];
+    const bool turns = !s->config->unrotated_layer[config_far_layer(s->config, head / s->far->n_kv_heads)];
     for (int i = 0; i < class->how->n; i++) {
         float *key = w->keys + (size_t)i * d;
         s->kernels->to_fp32[DTYPE_FP16](key, keys + (size_t)i * d, d);
@@ -98,7 +98,7 @@ static double shorten(float *distance, const float *column, const float *centroi
 // there.
 static void seed_centroids(const struct class *class, const struct workplace *w, float *centroids, int sub, uint64_t *random)
 {
-    const int n = class->how->n, d_sub = class->how->d_sub, d = class->s->config->head_dim;
+    const int n = class->how->n, d_sub = class->how->d_sub, d = class->s->far->head_dim;
     for (int i = 0; i < n; i++) {
         w->distance[i] = INFINITY;
         for (int c = 0; c < d_sub; c++)
@@ -117,7 +117,7 @@ static void seed_centroids(const struct class *class, const struct workplace *w,
 // One of Lloyd's iterations, of all sub-vectors at once. A centroid without samples stays where it is.
 static void move_centroids(const struct class *class, const struct workplace *w, float *centroids)
 {
-    const int d = class->s->config->head_dim, d_sub = class->how->d_sub, n_sub = d / d_sub;
+    const int d = class->s->far->head_dim, d_sub = class->how->d_sub, n_sub = d / d_sub;
     const struct nomad_book book = {centroids, n_sub, d_sub};
     memset(w->sums, 0, sizeof(double) * (size_t)d * K);
     memset(w->counts, 0, sizeof(int) * (size_t)n_sub * K);
@@ -140,7 +140,7 @@ static void move_centroids(const struct class *class, const struct workplace *w,
 
 static void learn_head(const struct class *class, const struct workplace *w, int head)
 {
-    const int d = class->s->config->head_dim, d_sub = class->how->d_sub;
+    const int d = class->s->far->head_dim, d_sub = class->how->d_sub;
     float *centroids = class->centroids + (size_t)head * codebook_head_floats(class->s->config);
     uint64_t random = class->how->seed + (uint64_t)head * 0xd1342543de82ef95u;
     rotate_samples(class, w, head);
@@ -158,7 +158,7 @@ static void learn_heads(struct member *me, const void *arguments)
             const struct class *class = lesson->class;
             struct workplace w;
             carve_workplace(&w, &(struct carver){.base = class->block + (size_t)me->thread * class->workplace_bytes},
-                            class->how, class->s->config->head_dim);
+                            class->how, class->s->far->head_dim);
             if (!atomic_load_explicit(class->s->cancel, memory_order_relaxed))
                 learn_head(class, &w, lesson->first_head + i);
         }
@@ -168,7 +168,7 @@ static void learn_heads(struct member *me, const void *arguments)
 static yalm_status learn_all(const struct class *class, yalm_error *error)
 {
     const struct learning *how = class->how;
-    const int all = class->s->config->n_layers * class->s->config->n_kv_heads, threads = team_size(class->s->team);
+    const int all = class->s->far_layers * class->s->far->n_kv_heads, threads = team_size(class->s->team);
     struct lesson lesson = {.class = class};
     for (; lesson.first_head < all; lesson.first_head += lesson.n_heads) {
         const int left = all - lesson.first_head;
@@ -186,14 +186,14 @@ static void angles(void *context, int i)
 {
     const struct class *class = context;
     const struct cpu_state *s = class->s;
-    const size_t at = (size_t)i * (s->config->head_dim / 2);
-    rope_angles(class->cos + at, class->sin + at, s->kinds[0].inverse_frequency, s->kinds[0].rope_scale, s->config->head_dim,
+    const size_t at = (size_t)i * (s->far->head_dim / 2);
+    rope_angles(class->cos + at, class->sin + at, s->far->inverse_frequency, s->far->rope_scale, s->far->head_dim,
                 class->how->positions[i]);
 }
 
 static void carve_class(struct class *class, struct carver *c)
 {
-    const size_t angles_of_all = (size_t) class->how->n * (class->s->config->head_dim / 2);
+    const size_t angles_of_all = (size_t) class->how->n * (class->s->far->head_dim / 2);
     class->cos = carve(c, angles_of_all, sizeof(float));
     class->sin = carve(c, angles_of_all, sizeof(float));
     class->block = carve(c, (size_t)team_size(class->s->team), class->workplace_bytes);
@@ -203,7 +203,7 @@ yalm_status learn_codebooks(struct cpu_state *s, const struct learning *how, flo
 {
     struct class class = {.s = s, .how = how, .kernels = nomad_kernels_select(s->kernels), .centroids = centroids};
     struct carver one = {0}, all = {0};
-    carve_workplace(&(struct workplace){0}, &one, how, s->config->head_dim);
+    carve_workplace(&(struct workplace){0}, &one, how, s->far->head_dim);
     class.workplace_bytes = one.used;
     carve_class(&class, &all);
     const uint64_t available = memory_available();

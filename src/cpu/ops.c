@@ -125,7 +125,7 @@ static void add(const struct walk *k, const struct step *step, const float *x)
     struct cpu_state *s = k->s;
     const struct matrix *w = step->w[0];
     const int n = k->batch.n;
-    if (step->post_norm && !s->group) {
+    if (step->post_norm && !(s->group && step->ends_block)) {
         matmul_shared(s, k->me, &(struct product){w, step->bias[0], s->h}, 1, x, n);
         norm_and_add(s, k->me, s->h, NULL, NULL, step->post_norm, n);
         return;

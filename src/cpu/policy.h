@@ -5,6 +5,9 @@
 // A method that scores all keys cheaply and then attends to some of them exactly writes struct selector's two functions, and
 // has selective_attend() (selective.h) as its `attend`, which does the rest: parts, selection, gathering, merging, mean value.
 //
+// It serves the layers that see the farthest (config_far_kind()), and those that see their keys; in all others attention is
+// dense, and nothing of theirs is kept.
+//
 // Whatever runs in a team's step obeys team.h: outside a claim only arguments and what never changes. So whether a method
 // applies, and in how many steps, may depend on batch and layer, not on anything that a step has written.
 #pragma once
@@ -16,6 +19,7 @@
 struct cpu_state;
 struct member;
 struct batch;
+struct step;
 struct backend_plan;
 struct selector;
 
@@ -64,7 +68,7 @@ struct policy {
     bool (*applies)(const struct cpu_state *s, int n, int64_t position, int layer);
     const struct selector *selector; // for selective_attend(); else NULL
     // One or more steps: state->attended of the batch's tokens. The same for any number of threads.
-    void (*attend)(struct cpu_state *s, const struct batch *batch, int layer, struct member *me);
+    void (*attend)(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me);
     // Bytes of the cache and of what the method keeps that `attend` must read for one token at `position`, in one layer.
     double (*bytes)(const struct cpu_state *s, int64_t position);
 };

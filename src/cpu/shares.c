@@ -47,7 +47,7 @@ static void scale_by(float *x, const float *weight, float squares, int n, int n_
 
 void shares_normalise(struct cpu_state *s, const struct step *step, int64_t run, struct member *me, int n)
 {
-    const int heads = s->config->all_kv_heads, all_kv = heads * s->config->head_dim, all_q = all_kv * cpu_group(s);
+    const int all_q = s->config->all_heads * s->config->head_dim, all_kv = all_q / cpu_group(s);
     for (struct span tokens; team_claim(me, n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
             s->squares[2 * t] = sum_of_squares(s->q + t * s->q_dim, s->q_dim);

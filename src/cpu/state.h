@@ -68,8 +68,10 @@ struct cpu_state {
     int place[CONFIG_MAX_LAYERS];    // of a layer among those of its kind
     int kv_layer[CONFIG_MAX_LAYERS]; // whose keys and values a layer sees
     struct carried carried;          // by recurrent layers
-    const struct kv_policy *kv;      // kind 0's: of all layers where an attention method is at work
-    const struct policy *policy;     // how one token attends
+    const struct cpu_kind *far;      // config_far_kind(), whose keys an attention method keeps in mind; of none, kind 0
+    int far_layers;                  // layers of that kind
+    const struct kv_policy *kv;      // its
+    const struct policy *policy;     // how one token attends to its keys
     struct method *method;           // what that has for itself (long/method.h); NULL of dense attention
     const struct key_record *record; // where keys go that calibration records; else NULL
     struct input_sums *observed;     // where what matrices read goes that is observed (matmul_observe()); else NULL
@@ -77,6 +79,7 @@ struct cpu_state {
     struct yalm_group *group; // whose ranks have the rest of the model; NULL: none
     int64_t run;              // forward passes so far
     _Atomic int64_t stopped;  // where the last of them ends that was told to: cpu_stop()
+    atomic_int cut;           // 1 + the layer whose key or value was finite, and not in fp16's range; 0: none
 
     // Only the caller's thread, member 0 of the team, looks at these.
     bool time_attention;
@@ -162,10 +165,10 @@ static inline void *cpu_own(const struct cpu_state *s, void *of_first, int threa
     return (uint8_t *)of_first + (size_t)thread * s->own_bytes;
 }
 
-// Query heads that share a KV head, where an attention method is at work: there is one kind of layers then.
+// Query heads that share a KV head, where an attention method is at work.
 static inline int cpu_group(const struct cpu_state *s)
 {
-    return s->kinds[0].group;
+    return s->far->group;
 }
 // What a block's results are added to.
 static inline float *cpu_residual(const struct cpu_state *s)
@@ -175,7 +178,7 @@ static inline float *cpu_residual(const struct cpu_state *s)
 // Of a KV head's rotated queries, those of the batch's first token: (group, head_dim).
 static inline const float *cpu_rotated_query(const struct cpu_state *s, const float *q, int kv_head)
 {
-    return q + (size_t)kv_head * s->chunk * cpu_group(s) * s->config->head_dim;
+    return q + (size_t)kv_head * s->chunk * cpu_group(s) * s->far->head_dim;
 }
 
 // Goes through the recipe (run.c): YALM_OK, or YALM_INTERRUPTED.
@@ -224,6 +227,25 @@ static inline size_t cpu_first_slot(const struct cpu_state *s, int layer, int kv
     const struct cpu_kind *kind = cpu_keeper_of(s, layer);
     return ((size_t)s->place[s->kv_layer[layer]] * kind->n_kv_heads + kv_head) * kind->kv.capacity;
 }
+// Where the attention method is at work, and the place of the seen layer among those of which it keeps something.
+static inline bool cpu_is_far(const struct cpu_state *s, int layer)
+{
+    return cpu_keeper_of(s, layer) == s->far && config_kind_attends(s->config, s->config->kind_of_layer[layer]);
+}
+static inline size_t cpu_far_place(const struct cpu_state *s, int layer)
+{
+    return (size_t)s->place[s->kv_layer[layer]];
+}
+// Whether the method has the layer's keys, not the cache.
+static inline bool cpu_decodes(const struct cpu_state *s, int layer)
+{
+    return s->policy->decode_keys && cpu_is_far(s, layer);
+}
+// Whether a batch attends by the method in this layer; else it is dense.
+static inline bool cpu_selects(const struct cpu_state *s, int n, int64_t position, int layer)
+{
+    return cpu_is_far(s, layer) && s->policy->applies(s, n, position, layer);
+}
 static inline size_t cpu_row_bytes(const struct cpu_state *s, int layer) // of a key, or a value, without its scale
 {
     return cpu_kind_of(s, layer)->head_dim * kv_sizes[s->kv_type];
@@ -253,8 +275,8 @@ static inline float *cpu_value_scales(const struct cpu_state *s, int layer, int 
 }
 
 // x (head_dim) becomes the key, or the value, of a slot.
-void cpu_store_key(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x);
-void cpu_store_value(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x);
+void cpu_store_key(struct cpu_state *s, int layer, int kv_head, int slot, const float *x);
+void cpu_store_value(struct cpu_state *s, int layer, int kv_head, int slot, const float *x);
 
 // x (head_dim) = the key, or the value, of a slot, as the cache has it.
 void cpu_load_key(const struct cpu_state *s, int layer, int kv_head, int slot, float *x);

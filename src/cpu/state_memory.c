@@ -42,7 +42,6 @@ static void carve_carried(struct cpu_state *s, struct carver *c, int kind)
 
 static void carve_kv(struct cpu_state *s, struct carver *c)
 {
-    const bool has_keys = !s->policy->decode_keys;
     for (int i = 0; i < config_n_kinds(s->config); i++) {
         struct cpu_kind *kind = &s->kinds[i];
         if (!config_kind_attends(s->config, i)) {
@@ -53,6 +52,7 @@ static void carve_kv(struct cpu_state *s, struct carver *c)
             continue;
         const size_t rows = (size_t)config_n_layers_of(s->config, i) * kind->n_kv_heads * kind->kv.capacity;
         const size_t row_bytes = kind->head_dim * kv_sizes[s->kv_type];
+        const bool has_keys = !s->policy->decode_keys || kind != s->far;
         if (has_keys)
             kind->keys = carve(c, rows, row_bytes);
         kind->values = carve(c, rows, row_bytes);
@@ -210,11 +210,11 @@ static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
     s->attend_scratch = carve(c, max_size(s->kernels->attend_scratch, of_integers), 1);
     s->task_scratch = carve(c, attention_task_scratch(s), 1);
     if (s->policy->decode_keys) {
-        s->decoded_keys = carve(c, KEY_TILE * s->config->head_dim, kv_sizes[s->kv_type]);
+        s->decoded_keys = carve(c, KEY_TILE * s->far->head_dim, kv_sizes[s->kv_type]);
         s->decoded_scales = carve(c, KEY_TILE, sizeof(float));
     }
     if (s->policy->selector)
-        s->rows_tile = carve(c, attend_rows_tile(s->config->head_dim * kv_sizes[s->kv_type]), 1);
+        s->rows_tile = carve(c, attend_rows_tile(s->far->head_dim * kv_sizes[s->kv_type]), 1);
     carve(c, OWN_GAP, 1);
     s->own_bytes = c->used - begin;
     carve(c, n_threads - 1, s->own_bytes);
@@ -283,7 +283,10 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     const struct model_config *config = plan->config;
     *s = (struct cpu_state){.config = config, .weights = plan->weights, .cancel = plan->cancel, .group = plan->group};
     s->carried = (struct carried){.at = {-1, -1, -1}, .kept = -1};
-    s->kv = &s->kinds[0].kv;
+    const int far = config_far_kind(config);
+    s->far = &s->kinds[far < 0 ? 0 : far];
+    s->far_layers = far < 0 ? 0 : config_n_layers_of(config, far);
+    s->kv = &s->far->kv;
     for (int l = 0; l < config->n_layers; l++) {
         s->place[l] = config_place(config, l);
         s->kv_layer[l] = config_kv_layer(config, l);

@@ -63,6 +63,18 @@ static int usable_cores(void)
     return n < MAX_COPY_THREADS ? n : MAX_COPY_THREADS;
 }
 
+// Of a rank's share: what has been tried with several.
+static yalm_status check_share(const struct model_config *config, const struct model_weights *weights, yalm_error *error)
+{
+    const unsigned alone = 1u << OP_RECUR | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_SCALE | 1u << OP_MIX_INPUTS;
+    const struct recipe outline = recipe_outline(config, weights);
+    if (!config->all_heads || (!(outline.ops & alone) && !(outline.traits & (TRAIT_OTHERS_KEYS | TRAIT_WIDTH | TRAIT_VALUES))))
+        return YALM_OK;
+    return error_set(error, YALM_USAGE,
+                     "device cuda: ranks on GPUs do not share recurrent layers, gated outputs, or layers with heads or inputs "
+                     "of their own (-d cpu does)");
+}
+
 static yalm_status cuda_resolve(const struct model_config *config, const struct model_weights *weights,
                                 yalm_session_options *options, yalm_error *error)
 {
@@ -75,6 +87,7 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
     if (options->exact)
         return error_set(error, YALM_USAGE, "device cuda: exact bits are the CPU's (-d cpu)");
+    TRY(check_share(config, weights, error));
     for (int kind = 0; kind < config_n_kinds(config); kind++)
         if (config->kinds[kind].delta.key_dim > MAX_KEY_DIM)
             return error_set(error, YALM_USAGE,

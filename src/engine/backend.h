@@ -98,6 +98,8 @@ struct backend {
     // the options decide. What take() returns other than YALM_OK ends it, and *error is untouched then. YALM_USAGE where the
     // attention method keeps more; NULL: not on this device.
     yalm_status (*each_row)(void *state, const struct stretch *of_kind, row_taker *take, void *context, yalm_error *error);
+    // The first layer of which the cache's type has cut a key or a value; -1: of none. NULL: it is not known.
+    int (*cut_layer)(const void *state);
     // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row
     // once.
     double (*step_bytes)(const void *state, int n, int64_t position);

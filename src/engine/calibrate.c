@@ -43,6 +43,7 @@ static bool has_bos(const struct calibration *c)
 static yalm_status check(struct calibration *c, size_t n, yalm_error *error)
 {
     const struct model_config *config = &c->session->model->config;
+    const struct far_shape far = config_far(config);
     const yalm_calibration *how = c->how;
     const yalm_session_options *options = yalm_session_facts(c->session);
     const struct recipe outline = recipe_outline(config, &c->session->model->weights);
@@ -52,11 +53,10 @@ static yalm_status check(struct calibration *c, size_t n, yalm_error *error)
         return error_set(error, YALM_USAGE, "calibration: found device %s, expected cpu", options->device);
     if (!recipe_selects(&outline))
         return error_set(error, YALM_USAGE,
-                         "calibration: the methods that read codebooks do not run with this model: its layers see or score "
-                         "keys each in their own way");
-    if ((how->d_sub != 1 && how->d_sub != 2 && how->d_sub != 4) || config->head_dim % how->d_sub != 0)
+                         "calibration: this model's layers are all recurrent and keep no keys: it needs no codebooks");
+    if ((how->d_sub != 1 && how->d_sub != 2 && how->d_sub != 4) || far.head_dim % how->d_sub != 0)
         return error_set(error, YALM_USAGE, "d_sub: found %d, expected 1, 2 or 4, a divisor of head_dim %d", how->d_sub,
-                         config->head_dim);
+                         far.head_dim);
     if (how->samples < CODEBOOK_CENTROIDS)
         return error_set(error, YALM_USAGE, "samples: found %d, expected %d or more", how->samples, CODEBOOK_CENTROIDS);
     if (how->iterations < 1 || how->iterations > MAX_ITERATIONS)
@@ -82,14 +82,15 @@ static yalm_status check(struct calibration *c, size_t n, yalm_error *error)
 static yalm_status allocate(struct calibration *c, yalm_error *error)
 {
     const struct model_config *config = &c->session->model->config;
-    const size_t heads = (size_t)config->n_layers * config->n_kv_heads;
+    const struct far_shape far = config_far(config);
+    const size_t heads = (size_t)far.n_layers * far.n_kv_heads;
     uint64_t keys, bytes;
     const uint64_t centroids = heads * codebook_head_floats(config) * sizeof(float);
-    if (!mul_checked(heads * (size_t)config->head_dim * sizeof(uint16_t), (uint64_t)c->n_samples, &keys) ||
+    if (!mul_checked(heads * (size_t)far.head_dim * sizeof(uint16_t), (uint64_t)c->n_samples, &keys) ||
         !add_checked(keys, centroids + (uint64_t)c->n_samples * sizeof(int32_t), &bytes) || bytes > memory_available())
         return error_set(error, YALM_NO_MEMORY,
                          "not enough memory for the keys of %d samples: needed %.2f GB, available %.2f GB", c->n_samples,
-                         (double)heads * config->head_dim * 2.0 * c->n_samples / 1e9, (double)memory_available() / 1e9);
+                         (double)heads * far.head_dim * 2.0 * c->n_samples / 1e9, (double)memory_available() / 1e9);
     c->bytes = bytes;
     c->block = memory_pages(bytes);
     if (!c->block)
@@ -146,6 +147,7 @@ static yalm_status record_all(struct calibration *c, yalm_error *error)
 static yalm_status learn(struct calibration *c, yalm_error *error)
 {
     const struct model_config *config = &c->session->model->config;
+    const struct far_shape far = config_far(config);
     const yalm_calibration *how = c->how;
     const yalm_status status = c->session->backend->learn(c->session->state,
                                                           &(struct learning){.record = &c->record,
@@ -157,11 +159,11 @@ static yalm_status learn(struct calibration *c, yalm_error *error)
                                                                              .progress = how->progress,
                                                                              .context = how->context},
                                                           c->centroids, error);
-    const size_t head = codebook_head_floats(config), n = (size_t)config->n_layers * config->n_kv_heads * head;
+    const size_t head = codebook_head_floats(config), n = (size_t)far.n_layers * far.n_kv_heads * head;
     for (size_t i = 0; i < n && status == YALM_OK; i++)
         if (!isfinite(c->centroids[i]))
-            return error_set(error, YALM_FAILED, "calibration: the keys of layer %zu, KV head %zu are not finite",
-                             i / head / config->n_kv_heads, i / head % config->n_kv_heads);
+            return error_set(error, YALM_FAILED, "calibration: the keys of layer %d, KV head %zu are not finite",
+                             config_far_layer(config, (int)(i / head) / far.n_kv_heads), i / head % far.n_kv_heads);
     return status;
 }
 

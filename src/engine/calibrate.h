@@ -5,7 +5,7 @@
 
 // Keys before their rotation. While a session records, the key of position p becomes sample first + p.
 struct key_record {
-    uint16_t *keys; // (n_layers, n_kv_heads, room, head_dim), fp16
+    uint16_t *keys; // (far layers, n_kv_heads, room, head_dim), fp16: of config_far()
     int room, first;
 };
 

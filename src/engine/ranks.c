@@ -244,6 +244,16 @@ static yalm_status evaluate_together(void *const *states, const struct batch *ba
     return status;
 }
 
+static bool holds(const void *state, int64_t position)
+{
+    return backend_cpu.holds(((const struct ranks_state *)state)->own, position);
+}
+
+static int cut_layer(const void *state) // by this rank's heads
+{
+    return backend_cpu.cut_layer(((const struct ranks_state *)state)->own);
+}
+
 static int most_apart(const void *state)
 {
     return backend_cpu.most_apart(((const struct ranks_state *)state)->own);
@@ -340,6 +350,8 @@ static const struct backend on_cpus = {
     .name = "cpu",
     .evaluate_together = evaluate_together,
     .most_apart = most_apart,
+    .holds = holds,
+    .cut_layer = cut_layer,
     .measure_reading = measure_reading,
     .time_attention = time_attention,
     .attention_seconds = attention_seconds,

@@ -300,6 +300,7 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         }
         for (int i = 0; i < piece; i++)
             s->history[(s->position + i) % s->options.context] = tokens[done + i];
+        warn_of_cut(s);
         if (!batch.apart)
             exact_settle(s, piece);
         s->position += piece;
@@ -347,6 +348,7 @@ static void end_together(yalm_session *s, int32_t token, yalm_status status)
     if (s->position + 1 > s->high_water)
         s->high_water = s->position + 1;
     if (status == YALM_OK) {
+        warn_of_cut(s);
         s->history[s->position++ % s->options.context] = token;
         mtp_forget(s);
     } else if (status == YALM_INTERRUPTED)

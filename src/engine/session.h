@@ -16,6 +16,7 @@ struct yalm_session {
 
     const struct backend *backend;
     void *state;
+    bool warned;         // by warn_of_cut()
     char machine[768];   // what it runs on, and why not on another device
     char products[2048]; // who multiplies, and the recipe
 
@@ -56,6 +57,9 @@ void exact_go_back(yalm_session *s, int64_t position);
 // embed.c. Where a batch's hidden states go, and what becomes of them.
 float *embed_rows(struct embedding *embedding);
 void embed_take(struct embedding *embedding, int n);
+
+// warn.c. Behind each evaluation: tells once where the cache has cut a key or a value.
+void warn_of_cut(yalm_session *s);
 
 // ahead.c. Whether the token has been evaluated ahead; where it has been, the session comes to stand behind it.
 bool ahead_is(const yalm_session *s, int32_t token);

@@ -8,23 +8,19 @@
 yalm_status share_check(const struct model_config *config, const struct model_weights *weights, int n_ranks, yalm_error *error)
 {
     enum {
-        OPS = 1 << OP_EMBED | 1 << OP_PROJECT | 1 << OP_HEAD_NORM | 1 << OP_ATTEND | 1 << OP_ADD | 1 << OP_UNITS |
-              1 << OP_ROUTE | 1 << OP_EXPERTS | 1 << OP_CAP,
-        TRAITS = TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_KIND | TRAIT_WHOLE |
-                 TRAIT_NORM_BEHIND | TRAIT_ACTIVATION,
+        ALONE = 1 << OP_JOIN, // two norms of sums, one within the other
     };
     const struct recipe outline = recipe_outline(config, weights);
-    if (!recipe_within(&outline, OPS, TRAITS))
-        return error_set(
-            error, YALM_USAGE,
-            "ranks: recurrent layers, gated outputs and what Gemma 4 has cannot be shared among ranks: run this model without "
-            "mpirun");
+    if (outline.ops & ALONE)
+        return error_set(error, YALM_USAGE,
+                         "ranks: experts with norms of their own cannot be shared among ranks: run this model without mpirun");
     const int most = share_most_ranks(config, weights);
     if (n_ranks <= most)
         return YALM_OK;
     return error_set(
         error, YALM_USAGE,
-        "ranks: found %d, expected at most %d: so many parts of this model's %d KV heads and feed-forward units can be cut",
+        "ranks: found %d, expected at most %d: so many parts of this model's KV heads (%d), heads of recurrent layers "
+        "and feed-forward units can be cut",
         n_ranks, most, config->n_kv_heads);
 }
 

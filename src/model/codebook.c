@@ -42,7 +42,8 @@ static yalm_status bad_number(const char *path, const char *what, uint64_t found
 
 static bool body_floats(const struct model_config *config, uint64_t *n)
 {
-    return mul_checked((uint64_t)config->n_layers * (uint64_t)config_all_kv_heads(config), codebook_head_floats(config), n) &&
+    return mul_checked((uint64_t)config_far(config).n_layers * (uint64_t)config_all_kv_heads(config),
+                       codebook_head_floats(config), n) &&
            *n <= (UINT64_MAX - CODEBOOK_HEADER) / sizeof(float);
 }
 
@@ -50,6 +51,7 @@ static yalm_status check_header(const struct codebook_header *h, const struct ma
                                 const struct model_config *config, yalm_error *error)
 {
     const char *path = map->path;
+    const struct far_shape far = config_far(config);
     if (h->version != CODEBOOK_VERSION)
         return bad_number(path, "version of the codebooks", h->version, CODEBOOK_VERSION, error);
     if (h->header_size != CODEBOOK_HEADER)
@@ -66,15 +68,15 @@ static yalm_status check_header(const struct codebook_header *h, const struct ma
         const char *what;
         uint32_t found;
         int expected;
-    } numbers[] = {{"layers", h->n_layers, config->n_layers},
+    } numbers[] = {{"layers", h->n_layers, far.n_layers},
                    {"KV heads", h->n_kv_heads, config_all_kv_heads(config)},
-                   {"head_dim", h->head_dim, config->head_dim}};
+                   {"head_dim", h->head_dim, far.head_dim}};
     for (int i = 0; i < 3; i++)
         if (numbers[i].found != (uint32_t)numbers[i].expected)
             return bad_number(path, numbers[i].what, numbers[i].found, (uint64_t)numbers[i].expected, error);
-    if ((h->d_sub != 1 && h->d_sub != 2 && h->d_sub != 4) || config->head_dim % (int)h->d_sub != 0)
+    if ((h->d_sub != 1 && h->d_sub != 2 && h->d_sub != 4) || far.head_dim % (int)h->d_sub != 0)
         return error_set(error, YALM_BAD_MODEL, "%s: d_sub: found %u, expected 1, 2 or 4, a divisor of head_dim %d", path,
-                         (unsigned)h->d_sub, config->head_dim);
+                         (unsigned)h->d_sub, far.head_dim);
     if (h->positions < 1 || h->positions > INT32_MAX || h->samples < 1 || h->samples > INT32_MAX)
         return error_set(error, YALM_BAD_MODEL, "%s: positions and samples: found %u and %u, expected 1 to 2147483647", path,
                          (unsigned)h->positions, (unsigned)h->samples);
@@ -171,6 +173,7 @@ yalm_status codebook_create(struct new_file *writer, const char *path, yalm_erro
 yalm_status codebook_write(struct new_file *writer, const struct codebook *book, const struct container *model,
                            const struct model_config *config, yalm_error *error)
 {
+    const struct far_shape far = config_far(config);
     uint64_t n;
     if (!body_floats(config, &n))
         return error_set(error, YALM_FAILED, "%s: too large", writer->path);
@@ -180,9 +183,9 @@ yalm_status codebook_write(struct new_file *writer, const struct codebook *book,
         .file_length = CODEBOOK_HEADER + n * sizeof(float),
         .model_checksum = model->metadata_checksum,
         .body_checksum = XXH3_64bits(book->centroids, n * sizeof(float)),
-        .n_layers = (uint32_t)config->n_layers,
-        .n_kv_heads = (uint32_t)config->n_kv_heads,
-        .head_dim = (uint32_t)config->head_dim,
+        .n_layers = (uint32_t)far.n_layers,
+        .n_kv_heads = (uint32_t)far.n_kv_heads,
+        .head_dim = (uint32_t)far.head_dim,
         .d_sub = (uint32_t)book->d_sub,
         .positions = (uint32_t)book->positions,
         .samples = (uint32_t)book->samples,

@@ -13,19 +13,20 @@ struct codebook {
     char *path;             // owned
     int d_sub;              // components in a sub-vector
     int positions, samples; // keys were turned to positions below `positions`; so many for each KV head
-    const float *centroids; // (n_layers, all the model's KV heads, head_dim / d_sub, d_sub, 16), 64-byte aligned, all finite
+    const float *centroids; // (far layers, all their KV heads, head_dim / d_sub, d_sub, 16), 64-byte aligned, all finite
 };
 
 // Floats in one KV head's part, whatever d_sub is.
 static inline size_t codebook_head_floats(const struct model_config *config)
 {
-    return (size_t)config->head_dim * CODEBOOK_CENTROIDS;
+    return (size_t)config_far(config).head_dim * CODEBOOK_CENTROIDS;
 }
 
-// A rank that has some of a model's heads reads the whole model's codebooks.
-static inline const float *codebook_of(const struct codebook *book, const struct model_config *config, int layer, int kv_head)
+// place: of the layer, config_far_place(). A rank that has some of a model's heads reads the whole model's codebooks.
+static inline const float *codebook_of(const struct codebook *book, const struct model_config *config, size_t place,
+                                       int kv_head)
 {
-    return book->centroids + config_head_number(config, layer, kv_head) * codebook_head_floats(config);
+    return book->centroids + config_head_number(config, place, kv_head) * codebook_head_floats(config);
 }
 
 // The file that belongs to a model where none is named: its path with .nomad for the ending (or after it, where there is none).

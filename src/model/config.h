@@ -1,5 +1,6 @@
 // The architecture's numbers, as the metadata's `config` gives them, checked against each other.
 #pragma once
+#include <limits.h>
 #include <math.h>
 
 #include "model/activation.h"
@@ -97,9 +98,9 @@ struct model_config {
     int32_t pooling_end;  // with pooling: the token that it wants behind a text; -1: none
     struct mtp_config mtp;
     bool guesses; // this is not a model's, but its head's (model/mtp.h)
-    // Of a rank's share of a model (model/share.h): where its KV heads begin, and how many the whole model has; 0: it is the
-    // whole.
-    int first_kv_head, all_kv_heads;
+    // Of a rank's share of a model (model/share.h): where its query heads begin, and how many the whole model has; 0: it is
+    // the whole.
+    int first_head, all_heads;
     int32_t bos; // -1: none
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
@@ -272,14 +273,56 @@ static inline int config_expert_ffn(const struct model_config *config)
     return config->expert_ffn_dim ? config->expert_ffn_dim : config->ffn_dim;
 }
 
-// A KV head's number, of all layers' heads counted; in a rank's share, of the whole model's.
+// The kind of layers that attention methods serve: of those that keep keys the one that sees the farthest, the first of
+// several; -1: all are recurrent. Layers that see its keys are served, too.
+static inline int config_far_kind(const struct model_config *config)
+{
+    int far = -1, most = -1; // the window; none is the longest
+    for (int kind = 0; kind < config_n_kinds(config); kind++) {
+        const int window = config->kinds[kind].sliding_window, sees = window ? window : INT_MAX;
+        if (config_kind_keeps(config, kind) && sees > most) {
+            far = kind;
+            most = sees;
+        }
+    }
+    return far;
+}
+// What that kind has, of whatever keeps something for each of its layers and KV heads.
+struct far_shape {
+    int n_layers, n_kv_heads, head_dim;
+};
+static inline struct far_shape config_far(const struct model_config *config)
+{
+    const int kind = config_far_kind(config);
+    return kind < 0 ? (struct far_shape){0}
+                    : (struct far_shape){config_n_layers_of(config, kind), config_kind_kv_heads(config, kind),
+                                         config_kind_head_dim(config, kind)};
+}
+// The place among these of the layer whose keys a layer sees; -1: the layer is not served.
+static inline int config_far_place(const struct model_config *config, int layer)
+{
+    const int seen = config_is_recurrent(config, layer) ? layer : config_kv_layer(config, layer);
+    return config->kind_of_layer[seen] == config_far_kind(config) ? config_place(config, seen) : -1;
+}
+// The layer that has that place.
+static inline int config_far_layer(const struct model_config *config, int place)
+{
+    int layer = 0;
+    while (config->kind_of_layer[layer] != config_far_kind(config) || config_place(config, layer) != place)
+        layer++;
+    return layer;
+}
+
+// Of these layers' KV heads, a head's number, all counted; in a rank's share, of the whole model's.
 static inline int config_all_kv_heads(const struct model_config *config)
 {
-    return config->all_kv_heads ? config->all_kv_heads : config->n_kv_heads;
+    const int n_kv_heads = config_far(config).n_kv_heads;
+    return config->all_heads ? config->all_heads / (config->n_heads / n_kv_heads) : n_kv_heads;
 }
-static inline size_t config_head_number(const struct model_config *config, int layer, int kv_head)
+static inline size_t config_head_number(const struct model_config *config, size_t place, int kv_head)
 {
-    return (size_t)layer * (size_t)config_all_kv_heads(config) + (size_t)(config->first_kv_head + kv_head);
+    const int first = config->first_head / (config->n_heads / config_far(config).n_kv_heads);
+    return place * (size_t)config_all_kv_heads(config) + (size_t)(first + kv_head);
 }
 
 static inline bool config_has_experts(const struct model_config *config, int layer)

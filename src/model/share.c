@@ -32,13 +32,41 @@ static int cols_unit(enum dtype type)
     return dtype_in_eights(type) ? QUANT_EIGHT_COLS : dtype_group_bytes[type] ? QUANT_GROUP : 1;
 }
 
-// KV heads that stay together, so that their columns of o begin with a group.
+static int least_multiple(int a, int b)
+{
+    return a / greatest_divisor(a, b) * b;
+}
+
+// Query heads that stay together: with all that share their KV heads, whatever the layer's kind, and so that their columns of
+// o begin with a group.
 static int heads_unit(const struct model_config *c, const struct model_weights *w)
 {
     int unit = 1;
-    for (int l = 0; l < c->n_layers; l++)
-        unit = cols_unit(w->layers[l].o.dtype) > unit ? cols_unit(w->layers[l].o.dtype) : unit;
-    return unit / greatest_divisor(c->n_heads / c->n_kv_heads * c->head_dim, unit);
+    for (int l = 0; l < c->n_layers; l++) {
+        const int cols = cols_unit(w->layers[l].o.dtype);
+        if (config_is_recurrent(c, l))
+            continue;
+        unit = least_multiple(unit, c->n_heads / config_kv_heads(c, l));
+        unit = least_multiple(unit, cols / greatest_divisor(config_head_dim(c, l), cols));
+    }
+    return unit;
+}
+
+// Key heads of a kind of recurrent layers that stay together, likewise, with the value heads that go with them.
+static int delta_unit(const struct model_config *c, const struct model_weights *w, int kind)
+{
+    const struct delta_config *d = &c->kinds[kind].delta;
+    int unit = 1;
+    for (int l = 0; l < c->n_layers && !config_kind_attends(c, kind); l++) {
+        const int cols = cols_unit(w->layers[l].o.dtype);
+        if (c->kind_of_layer[l] != kind)
+            continue;
+        if (d->tiled && d->n_key_heads * d->value_dim % cols != 0)
+            return d->n_key_heads;
+        const int width = d->tiled ? d->value_dim : delta_values(d) / d->n_key_heads;
+        unit = least_multiple(unit, cols / greatest_divisor(width, cols));
+    }
+    return unit;
 }
 
 // Components between gate and up, and down, that stay together.
@@ -63,7 +91,11 @@ static int units_of(int n, int unit)
 int share_most_ranks(const struct model_config *c, const struct model_weights *w)
 {
     const int unit = ffn_unit(c, w);
-    int most = units_of(c->n_kv_heads, heads_unit(c, w));
+    int most = units_of(c->n_heads, heads_unit(c, w));
+    for (int kind = 0; kind < config_n_kinds(c); kind++) {
+        const int recurrent = units_of(c->kinds[kind].delta.n_key_heads, delta_unit(c, w, kind));
+        most = !config_kind_attends(c, kind) && recurrent < most ? recurrent : most;
+    }
     for (int l = 0; l < c->n_layers; l++) {
         const int ffn = units_of(w->layers[l].experts[0].gate.rows, unit);
         const int shared = w->layers[l].shared.gate.data ? units_of(c->shared_ffn_dim, unit) : ffn;
@@ -74,6 +106,17 @@ int share_most_ranks(const struct model_config *c, const struct model_weights *w
 }
 
 // ------------------------------------------------------------------------------------------ copying
+
+// What a rank has of a matrix's rows, or columns: n spans of the same length, each so much further than the one before.
+struct pieces {
+    struct share_span span;
+    int n, apart;
+};
+
+static int length_of(struct pieces p)
+{
+    return p.n * (p.span.last - p.span.first);
+}
 
 // Copies matrices into `base`; where that is NULL, counts the bytes that they need.
 struct copier {
@@ -113,15 +156,23 @@ static void give_back(const struct copier *c, const struct matrix *w)
         madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-static struct matrix copy_rows(struct copier *c, const struct matrix *w, struct share_span rows)
+// Pieces of something whose items have `size` bytes; returns where the copy ends.
+static uint8_t *copy_pieces(uint8_t *to, const uint8_t *from, struct pieces p, size_t size)
+{
+    const size_t bytes = (size_t)(p.span.last - p.span.first) * size;
+    for (int i = 0; i < p.n; i++, to += bytes)
+        memcpy(to, from + ((size_t)p.span.first + (size_t)i * (size_t)p.apart) * size, bytes);
+    return to;
+}
+
+static struct matrix copy_rows(struct copier *c, const struct matrix *w, struct pieces rows)
 {
     const struct row row = row_of(w->dtype, w->cols);
-    const size_t n = (size_t)(rows.last - rows.first), first = (size_t)rows.first;
-    const size_t parts[] = {row.elements, row.scales, row.own};
+    const size_t n = (size_t)length_of(rows), parts[] = {row.elements, row.scales, row.own};
     uint8_t *const data = take(c, n * (row.elements + row.scales + row.own)), *to = data;
     const uint8_t *from = w->data;
-    for (int i = 0; to && i < 3; i++, to += n * parts[i - 1]) {
-        memcpy(to, from + first * parts[i], n * parts[i]);
+    for (int i = 0; to && i < 3; i++) {
+        to = copy_pieces(to, from, rows, parts[i]);
         from += (size_t)w->rows * parts[i];
     }
     if (data)
@@ -129,50 +180,56 @@ static struct matrix copy_rows(struct copier *c, const struct matrix *w, struct 
     return (struct matrix){data, w->dtype, (int)n, w->cols};
 }
 
-static void copy_bf12_cols(uint16_t *to, const struct matrix *w, struct share_span cols)
+static void copy_bf12_cols(uint16_t *to, const struct matrix *w, struct pieces cols)
 {
     uint16_t row[BF12_MOST_COLS];
-    const size_t n = (size_t)(cols.last - cols.first);
     for (int r = 0; r < w->rows; r++) {
         bf12_to_bf16(row, w->data, r, r + 1, w->cols);
-        memcpy(to + (size_t)r * n, row + cols.first, n * sizeof *row);
+        to = (uint16_t *)copy_pieces((uint8_t *)to, (const uint8_t *)row, cols, sizeof *row);
     }
 }
 
+// Groups of so many columns, as pieces of a row's groups.
+static struct pieces groups_of(struct pieces cols)
+{
+    const int first = (int)quant_groups(cols.span.first), n = (int)quant_groups(cols.span.last - cols.span.first);
+    return (struct pieces){{first, first + n}, cols.n, (int)quant_groups(cols.apart)};
+}
+
 // Copies some columns of a row's elements. A type with a plane of high bits has the low bits first, then the plane.
-static void copy_elements(uint8_t *to, const uint8_t *from, enum dtype type, int all_cols, struct share_span cols)
+static void copy_elements(uint8_t *to, const uint8_t *from, enum dtype type, int all_cols, struct pieces cols)
 {
     const size_t planes[] = {dtype_low_bytes(type), dtype_group_bytes[type] - dtype_low_bytes(type)};
     if (!planes[0]) {
-        const size_t size = dtype_sizes[type];
-        memcpy(to, from + (size_t)cols.first * size, (size_t)(cols.last - cols.first) * size);
+        copy_pieces(to, from, cols, dtype_sizes[type]);
         return;
     }
-    const size_t first = quant_groups(cols.first), n = quant_groups(cols.last - cols.first);
     for (int i = 0; i < 2; i++) {
-        memcpy(to, from + first * planes[i], n * planes[i]);
-        to += n * planes[i];
+        to = copy_pieces(to, from, groups_of(cols), planes[i]);
         from += quant_groups(all_cols) * planes[i];
     }
 }
 
-static void copy_plain_cols(uint8_t *to, const struct matrix *w, struct share_span cols)
+static void copy_plain_cols(uint8_t *to, const struct matrix *w, struct pieces cols)
 {
-    const struct row row = row_of(w->dtype, cols.last - cols.first), whole = row_of(w->dtype, w->cols);
-    const size_t rows = (size_t)w->rows, before = row_of(w->dtype, cols.first).scales;
+    const struct row row = row_of(w->dtype, length_of(cols)), whole = row_of(w->dtype, w->cols);
+    const struct row piece = row_of(w->dtype, cols.span.last - cols.span.first);
+    const size_t rows = (size_t)w->rows;
     const uint8_t *from = w->data, *scales = from + rows * whole.elements, *own = scales + rows * whole.scales;
     uint8_t *to_scales = to + rows * row.elements;
     for (size_t r = 0; r < rows; r++) {
         copy_elements(to + r * row.elements, from + r * whole.elements, w->dtype, w->cols, cols);
-        memcpy(to_scales + r * row.scales, scales + r * whole.scales + before, row.scales);
+        for (int i = 0; i < cols.n; i++, to_scales += piece.scales)
+            memcpy(to_scales, scales + r * whole.scales + row_of(w->dtype, cols.span.first + i * cols.apart).scales,
+                   piece.scales);
     }
-    memcpy(to_scales + rows * row.scales, own, rows * row.own); // they are of all columns
+    memcpy(to_scales, own, rows * row.own); // they are of all columns
 }
 
-static struct matrix copy_cols(struct copier *c, const struct matrix *w, struct share_span cols)
+static struct matrix copy_cols(struct copier *c, const struct matrix *w, struct pieces cols)
 {
     const enum dtype type = w->dtype == DTYPE_BF12 ? DTYPE_BF16 : w->dtype;
-    const int n_cols = cols.last - cols.first;
+    const int n_cols = length_of(cols);
     const struct row row = row_of(type, n_cols);
     uint8_t *to = take(c, (size_t)w->rows * (row.elements + row.scales + row.own));
     if (to && w->dtype == DTYPE_BF12)
@@ -184,14 +241,13 @@ static struct matrix copy_cols(struct copier *c, const struct matrix *w, struct 
     return (struct matrix){to, type, w->rows, n_cols};
 }
 
-static const float *copy_floats(struct copier *c, const float *from, struct share_span span)
+static const float *copy_floats(struct copier *c, const float *from, struct pieces pieces)
 {
     if (!from)
         return NULL;
-    const size_t bytes = sizeof *from * (size_t)(span.last - span.first);
-    float *to = take(c, bytes);
+    float *to = take(c, sizeof *from * (size_t)length_of(pieces));
     if (to)
-        memcpy(to, from + span.first, bytes);
+        copy_pieces((uint8_t *)to, (const uint8_t *)from, pieces, sizeof *from);
     return to;
 }
 
@@ -201,17 +257,29 @@ struct divider {
     struct copier copier;
     const struct model_config *config; // the whole's
     int rank, n_ranks, ffn_unit;
-    struct share_span heads; // KV heads
+    struct share_span heads;                       // query heads
+    struct share_span key_heads[CONFIG_MAX_KINDS]; // of recurrent layers
 };
 
-static struct share_span all(int n)
+static struct pieces one(struct share_span span)
 {
-    return (struct share_span){0, n};
+    return (struct pieces){span, 1, 0};
 }
 
-static struct share_span times(struct share_span span, int n)
+static struct pieces all(int n)
 {
-    return (struct share_span){span.first * n, span.last * n};
+    return one((struct share_span){0, n});
+}
+
+static struct pieces times(struct pieces p, int n)
+{
+    return (struct pieces){{p.span.first * n, p.span.last * n}, p.n, p.apart * n};
+}
+
+// A matrix that every rank has: NULL where the model has none.
+static struct matrix copy_all(struct copier *c, const struct matrix *w)
+{
+    return w->data ? copy_rows(c, w, all(w->rows)) : (struct matrix){0};
 }
 
 // A bias of what all ranks together add is one rank's.
@@ -220,29 +288,72 @@ static const float *once(struct divider *c, const float *bias)
     return c->rank == 0 ? copy_floats(&c->copier, bias, all(c->config->hidden_dim)) : NULL;
 }
 
-static void cut_attention(struct divider *c, struct layer_weights *part, const struct layer_weights *w)
+static void cut_attention(struct divider *c, struct layer_weights *part, const struct layer_weights *w, int layer)
 {
     const struct model_config *config = c->config;
-    const struct share_span kv = times(c->heads, config->head_dim), q = times(kv, config->n_heads / config->n_kv_heads);
+    const int d = config_head_dim(config, layer), group = config->n_heads / config_kv_heads(config, layer);
+    const struct pieces q = times(one(c->heads), d);
+    const struct pieces kv = times(one((struct share_span){c->heads.first / group, c->heads.last / group}), d);
     struct copier *to = &c->copier;
     part->q = copy_rows(to, &w->q, q);
-    part->k = copy_rows(to, &w->k, kv);
-    part->v = copy_rows(to, &w->v, kv);
+    if (w->k.data)
+        part->k = copy_rows(to, &w->k, kv);
+    if (w->v.data)
+        part->v = copy_rows(to, &w->v, kv);
+    if (w->output_gate.data)
+        part->output_gate = copy_rows(to, &w->output_gate, q);
     part->o = copy_cols(to, &w->o, q);
+    part->output_gate_bias = copy_floats(to, w->output_gate_bias, q);
     part->q_bias = copy_floats(to, w->q_bias, q);
     part->k_bias = copy_floats(to, w->k_bias, kv);
     part->v_bias = copy_floats(to, w->v_bias, kv);
     part->o_bias = once(c, w->o_bias);
-    part->q_norm = copy_floats(to, w->q_norm, config->whole_qk_norm ? q : all(config->head_dim));
-    part->k_norm = copy_floats(to, w->k_norm, config->whole_qk_norm ? kv : all(config->head_dim));
-    part->sink_logits = copy_floats(to, w->sink_logits, times(c->heads, config->n_heads / config->n_kv_heads));
+    part->q_norm = copy_floats(to, w->q_norm, config->whole_qk_norm ? q : all(d));
+    part->k_norm = copy_floats(to, w->k_norm, config->whole_qk_norm ? kv : all(d));
+    part->sink_logits = copy_floats(to, w->sink_logits, one(c->heads));
+}
+
+// (conv_width, channels of q, k and v)
+static const float *cut_convolution(struct copier *c, const float *conv, const struct delta_config *d, struct pieces keys,
+                                    struct pieces values)
+{
+    const size_t channels = 2 * (size_t)length_of(keys) + (size_t)length_of(values);
+    uint8_t *const to = take(c, sizeof *conv * (size_t)d->conv_width * channels), *at = to;
+    for (int tap = 0; to && tap < d->conv_width; tap++, conv += delta_channels(d)) {
+        at = copy_pieces(at, (const uint8_t *)conv, keys, sizeof *conv);
+        at = copy_pieces(at, (const uint8_t *)(conv + delta_keys(d)), keys, sizeof *conv);
+        at = copy_pieces(at, (const uint8_t *)(conv + 2 * delta_keys(d)), values, sizeof *conv);
+    }
+    return (const float *)to;
+}
+
+// Key heads, with the value heads that go with them: in tiles those of each tile, else neighbours.
+static void cut_recurrence(struct divider *c, struct layer_weights *part, const struct layer_weights *w, int layer)
+{
+    const struct delta_config *d = config_delta(c->config, layer);
+    const struct share_span key_heads = c->key_heads[c->config->kind_of_layer[layer]];
+    const int each = d->n_value_heads / d->n_key_heads;
+    const struct pieces heads = d->tiled ? (struct pieces){key_heads, each, d->n_key_heads} : times(one(key_heads), each);
+    const struct pieces keys = times(one(key_heads), d->key_dim), values = times(heads, d->value_dim);
+    struct copier *to = &c->copier;
+    part->q = copy_rows(to, &w->q, keys);
+    part->k = copy_rows(to, &w->k, keys);
+    part->v = copy_rows(to, &w->v, values);
+    part->output_gate = copy_rows(to, &w->output_gate, values);
+    part->o = copy_cols(to, &w->o, values);
+    part->delta.conv = cut_convolution(to, w->delta.conv, d, keys, values);
+    part->delta.decay = copy_rows(to, &w->delta.decay, heads);
+    part->delta.beta = copy_rows(to, &w->delta.beta, heads);
+    part->delta.decay_bias = copy_floats(to, w->delta.decay_bias, heads);
+    part->delta.decay_rate = copy_floats(to, w->delta.decay_rate, heads);
+    part->delta.value_norm = copy_floats(to, w->delta.value_norm, all(d->value_dim));
 }
 
 static void cut_units(struct divider *c, struct expert_weights *part, const struct expert_weights *w)
 {
     if (!w->gate.data)
         return;
-    const struct share_span units = cut(w->gate.rows, c->ffn_unit, c->rank, c->n_ranks);
+    const struct pieces units = one(cut(w->gate.rows, c->ffn_unit, c->rank, c->n_ranks));
     part->gate = copy_rows(&c->copier, &w->gate, units);
     part->up = copy_rows(&c->copier, &w->up, units);
     part->down = copy_cols(&c->copier, &w->down, units);
@@ -251,41 +362,71 @@ static void cut_units(struct divider *c, struct expert_weights *part, const stru
     part->down_bias = once(c, w->down_bias);
 }
 
-static void cut_layer(struct divider *c, struct layer_weights *part, const struct layer_weights *w)
+// What is added to x or multiplies it without a sum over ranks: every rank does all of that.
+static void copy_layer_end(struct divider *c, struct layer_weights *part, const struct layer_weights *w)
+{
+    part->shared_router = copy_all(&c->copier, &w->shared_router);
+    part->input_gate = copy_all(&c->copier, &w->input_gate);
+    part->input_projection = copy_all(&c->copier, &w->input_projection);
+    part->input_norm = copy_floats(&c->copier, w->input_norm, all(c->config->hidden_dim));
+    part->scale = copy_floats(&c->copier, w->scale, all(1));
+}
+
+static void cut_layer(struct divider *c, struct layer_weights *part, const struct layer_weights *w, int layer)
 {
     const int dim = c->config->hidden_dim, n_experts = w->router.data ? c->config->n_experts : 1;
     part->attention_norm = copy_floats(&c->copier, w->attention_norm, all(dim));
     part->attention_post_norm = copy_floats(&c->copier, w->attention_post_norm, all(dim));
     part->ffn_norm = copy_floats(&c->copier, w->ffn_norm, all(dim));
     part->ffn_post_norm = copy_floats(&c->copier, w->ffn_post_norm, all(dim));
-    cut_attention(c, part, w);
-    if (w->router.data)
-        part->router = copy_rows(&c->copier, &w->router, all(n_experts));
+    (config_is_recurrent(c->config, layer) ? cut_recurrence : cut_attention)(c, part, w, layer);
+    part->router = copy_all(&c->copier, &w->router);
     part->router_bias = copy_floats(&c->copier, w->router_bias, all(n_experts));
     part->router_choice_bias = copy_floats(&c->copier, w->router_choice_bias, all(n_experts));
     for (int e = 0; e < n_experts; e++)
         cut_units(c, &part->experts[e], &w->experts[e]);
     cut_units(c, &part->shared, &w->shared);
+    copy_layer_end(c, part, w);
 }
 
 static void cut_weights(struct divider *c, struct model_weights *part, const struct model_weights *w)
 {
     part->embedding = w->embedding;
+    part->layer_embedding = w->layer_embedding;
+    part->layer_projection = copy_all(&c->copier, &w->layer_projection);
+    part->layer_projection_norm = copy_floats(&c->copier, w->layer_projection_norm, all(c->config->layer_input_dim));
     for (int l = 0; l < c->config->n_layers; l++)
-        cut_layer(c, &part->layers[l], &w->layers[l]);
+        cut_layer(c, &part->layers[l], &w->layers[l], l);
     part->norm = copy_floats(&c->copier, w->norm, all(c->config->hidden_dim));
-    part->classifier = copy_rows(&c->copier, &w->classifier, share_of_rows(c->config->vocab_size, c->rank, c->n_ranks));
+    part->classifier = copy_rows(&c->copier, &w->classifier, one(share_of_rows(c->config->vocab_size, c->rank, c->n_ranks)));
+}
+
+static void cut_kind(struct layer_kind *part, const struct divider *c, int kind)
+{
+    const struct model_config *whole = c->config;
+    const int n_heads = c->heads.last - c->heads.first, n_keys = c->key_heads[kind].last - c->key_heads[kind].first;
+    if (part->n_kv_heads)
+        part->n_kv_heads = n_heads / (whole->n_heads / part->n_kv_heads);
+    if (part->ffn_dim) {
+        const struct share_span units = cut(part->ffn_dim, c->ffn_unit, c->rank, c->n_ranks);
+        part->ffn_dim = units.last - units.first;
+    }
+    if (!config_kind_attends(whole, kind)) {
+        part->delta.n_value_heads = n_keys * (part->delta.n_value_heads / part->delta.n_key_heads);
+        part->delta.n_key_heads = n_keys;
+    }
 }
 
 static void cut_config(struct model_config *part, const struct divider *c)
 {
     const struct model_config *whole = c->config;
-    const int group = whole->n_heads / whole->n_kv_heads;
     *part = *whole;
-    part->first_kv_head = c->heads.first;
-    part->all_kv_heads = whole->n_kv_heads;
-    part->n_kv_heads = c->heads.last - c->heads.first;
-    part->n_heads = part->n_kv_heads * group;
+    part->first_head = c->heads.first;
+    part->all_heads = whole->n_heads;
+    part->n_heads = c->heads.last - c->heads.first;
+    part->n_kv_heads = part->n_heads / (whole->n_heads / whole->n_kv_heads);
+    for (int kind = 0; kind < config_n_kinds(whole); kind++)
+        cut_kind(&part->kinds[kind], c, kind);
     int *const widths[] = {&part->ffn_dim, &part->expert_ffn_dim, &part->shared_ffn_dim};
     for (int i = 0; i < 3; i++) {
         const struct share_span units = cut(*widths[i], c->ffn_unit, c->rank, c->n_ranks);
@@ -316,7 +457,9 @@ yalm_status share_open(struct model_share *share, const struct model_config *con
 {
     *share = (struct model_share){0};
     struct divider c = {.config = config, .rank = rank, .n_ranks = n_ranks, .ffn_unit = ffn_unit(config, weights)};
-    c.heads = cut(config->n_kv_heads, heads_unit(config, weights), rank, n_ranks);
+    c.heads = cut(config->n_heads, heads_unit(config, weights), rank, n_ranks);
+    for (int kind = 0; kind < config_n_kinds(config); kind++)
+        c.key_heads[kind] = cut(config->kinds[kind].delta.n_key_heads, delta_unit(config, weights, kind), rank, n_ranks);
     if (!open_layers(&share->weights, config)) {
         share_close(share);
         return error_set(error, YALM_NO_MEMORY, "no memory for the pointers of %d layers", config->n_layers);

@@ -145,10 +145,8 @@ static inline bool recipe_within(const struct recipe *recipe, unsigned ops, unsi
 {
     return !(recipe->ops & ~ops) && !(recipe->traits & ~traits);
 }
-// Whether methods that select keys by their scores can do it: they know keys of one kind, and plain scores.
+// Whether there are layers that methods which select keys can serve.
 static inline bool recipe_selects(const struct recipe *recipe)
 {
-    const unsigned carrying = 1u << OP_ATTEND | 1u << OP_RECUR; // ops that keep something from token to token
-    return (recipe->ops & carrying) == 1u << OP_ATTEND &&
-           !(recipe->traits & TRAITS_OF_ATTENTION & ~(unsigned)(TRAIT_UNROTATED | TRAIT_GROWING));
+    return recipe->ops & 1u << OP_ATTEND;
 }

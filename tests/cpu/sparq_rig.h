@@ -35,6 +35,12 @@ struct layout {
     int n_sinks, chunk;
 };
 
+// What scores are besides.
+struct scoring {
+    float cap;        // 0: none
+    bool sink_logits; // each head has a logit without a key
+};
+
 static double uniform_at(uint64_t seed)
 {
     seed = (seed + 1) * 0x9e3779b97f4a7c15u;
@@ -43,8 +49,8 @@ static double uniform_at(uint64_t seed)
     return (double)(int32_t)((seed ^ seed >> 31) >> 32) * 0x1p-31;
 }
 
-static struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv, int threads,
-                            const struct sparq_settings *sparq)
+static struct rig *rig_open_scoring(const struct layout *l, struct scoring scoring, const char *isa, yalm_kv kv, int threads,
+                                    const struct sparq_settings *sparq)
 {
     struct rig *r = calloc(1, sizeof *r);
     const struct model_config config = {.n_layers = 2,
@@ -55,6 +61,8 @@ static struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv,
                                         .head_dim = l->d,
                                         .vocab_size = 11,
                                         .context_length = 8192,
+                                        .attention_softcap = scoring.cap,
+                                        .sink_logits = scoring.sink_logits,
                                         .kinds[0].sliding_window = l->window};
     r->model = random_model_make(config, DTYPE_FP32, 3);
     r->options = yalm_session_defaults();
@@ -77,6 +85,12 @@ static struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv,
     r->k = calloc((size_t)HISTORY * r->n_kv_heads * r->d, sizeof(double));
     r->v = calloc((size_t)HISTORY * r->n_kv_heads * r->d, sizeof(double));
     return r;
+}
+
+static inline struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv, int threads,
+                                   const struct sparq_settings *sparq)
+{
+    return rig_open_scoring(l, (struct scoring){0}, isa, kv, threads, sparq);
 }
 
 static void rig_close(struct rig *r)
@@ -154,23 +168,37 @@ static const double *value_at(const struct rig *r, int64_t position, int head)
     return r->v + ((size_t)position * r->n_kv_heads + head) * r->d;
 }
 
+static double capped(const struct rig *r, double score)
+{
+    const double cap = (double)r->s->config->attention_softcap;
+    return cap > 0 ? cap * tanh(score / cap) : score;
+}
+
 static double exact_score(const struct rig *r, int head, int64_t position)
 {
     double sum = 0;
     for (int c = 0; c < r->d; c++)
         sum += (double)r->s->q[head * r->d + c] * key_at(r, position, head / r->group)[c];
-    return sum / sqrt(r->d);
+    return capped(r, sum / sqrt(r->d));
+}
+
+// The last layer's logit of a head without a key; -inf: it has none.
+static double sink_logit(const struct rig *r, int head)
+{
+    const float *logits = r->s->weights->layers[1].sink_logits;
+    return logits ? (double)logits[head] : -INFINITY;
 }
 
 // y = softmax(exact scores) V over those of the token's n visible keys that are `chosen`; NULL: all of them.
 static void exact_attention(const struct rig *r, int head, int64_t position, const bool *chosen, double *y)
 {
     const int n = kv_n_visible(&r->kv, position);
-    double max = -INFINITY, sum = 0;
+    double max = sink_logit(r, head), sum = 0;
     memset(y, 0, sizeof *y * r->d);
     for (int i = 0; i < n; i++)
         if (!chosen || chosen[i])
             max = fmax(max, exact_score(r, head, visible(r, position, i)));
+    sum = exp(sink_logit(r, head) - max);
     for (int i = 0; i < n; i++)
         if (!chosen || chosen[i]) {
             const double p = exp(exact_score(r, head, visible(r, position, i)) - max);

@@ -43,7 +43,7 @@ static double engine_score(const struct rig *r, int head, int64_t position, int 
     const struct selective *t = &r->s->method->selective;
     const int apart = kv_sinks_apart(&r->kv, position) ? r->kv.n_sinks : 0;
     if (i < apart)
-        return (double)t->sink_scores[head * r->kv.n_sinks + i];
+        return (double)t->sink_scores[head * (r->kv.n_sinks + 1) + i];
     const double found = (double)t->scores[head * t->ld + i - apart];
     return r->group == 1 ? found : log(found) + (double)t->bases[head * t->blocks + (i - apart) / SELECTIVE_BLOCK];
 }
@@ -81,6 +81,7 @@ static void check_scores(const struct rig *r, int head, int64_t position)
         double expected = 0;
         for (int c = 0; c < r->d; c++)
             expected += chosen[c] ? (double)q[c] * key[c] / tau : 0;
+        expected = capped(r, expected);
         const double tolerance = (share * copy_error(r, key) + query_error(r, q, key, chosen)) / tau + 1e-5;
         const double found = engine_score(r, head, position, i);
         if (i < apart)
@@ -91,18 +92,19 @@ static void check_scores(const struct rig *r, int head, int64_t position)
     }
 }
 
-// ŝ of one head by the engine's scores: (visible).
+// ŝ of one head by the engine's scores: (visible); and behind them that of the logit without a key.
 static void shares_of(const struct rig *r, int head, int64_t position, double *shares)
 {
     const int n = kv_n_visible(&r->kv, position);
-    double max = -INFINITY, sum = 0;
+    double max = sink_logit(r, head), sum = 0;
+    shares[n] = max;
     for (int i = 0; i < n; i++) {
         shares[i] = engine_score(r, head, position, i);
         max = fmax(max, shares[i]);
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i <= n; i++)
         sum += shares[i] = exp(shares[i] - max);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i <= n; i++)
         shares[i] /= sum;
 }
 
@@ -112,7 +114,7 @@ static void check_selection(const struct rig *r, int kv_head, int64_t position, 
     const int n = kv_n_visible(&r->kv, position), apart = kv_sinks_apart(&r->kv, position) ? r->kv.n_sinks : 0;
     const struct choice choice = r->s->policy->selector->choice(r->s, 1, n - apart);
     const int k = choice.k < n - apart ? choice.k : n - apart, local = choice.local < k ? choice.local : k;
-    double *sums = calloc(n, sizeof *sums), *shares = calloc(n, sizeof *shares);
+    double *sums = calloc(n, sizeof *sums), *shares = calloc(n + 1, sizeof *shares);
     for (int i = 0; i < r->group; i++) {
         shares_of(r, kv_head * r->group + i, position, shares);
         for (int j = 0; j < n; j++)
@@ -163,11 +165,12 @@ static void check_step(const struct rig *r, int64_t position)
     bool *chosen = calloc(kv_n_visible(&r->kv, position), sizeof *chosen);
     for (int head = 0; head < r->n_heads; head++) {
         const int n = kv_n_visible(&r->kv, position);
-        double y[MAX_DIM], *shares = calloc(n, sizeof *shares), alpha = 0;
+        double y[MAX_DIM], *shares = calloc(n + 1, sizeof *shares), alpha = 0;
         check_scores(r, head, position);
         if (head % r->group == 0)
             check_selection(r, head / r->group, position, chosen);
         shares_of(r, head, position, shares);
+        alpha = shares[n]; // its value is 0, and is selected
         exact_attention(r, head, position, chosen, y);
         if (r->s->method->sparq.tail) {
             for (int i = 0; i < n; i++)
@@ -225,6 +228,10 @@ static const struct layout layouts[] = {
 };
 enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
 
+// By turns with the layouts, of which there are others.
+static const struct scoring scorings[] = {{0, false}, {2, false}, {0, false}, {0, true}, {3, true}};
+enum { N_SCORINGS = sizeof scorings / sizeof *scorings };
+
 static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512vnni", "neon"};
 
 // Tokens one by one and several at a time, with rollbacks, over the ring's end. Every now and then all is checked.
@@ -263,7 +270,9 @@ static void test_every_step(void **state)
                                                  .from = 60,
                                                  .copy = run % 3,
                                                  .tail = run % 2 ? SWITCH_ON : SWITCH_OFF};
-            struct rig *r = rig_open(&layouts[i], isas[isa], (yalm_kv)((run + run / 3) % 3), 1 + run % 3, &sparq);
+            const struct scoring scoring = scorings[run % N_SCORINGS];
+            struct rig *r =
+                rig_open_scoring(&layouts[i], scoring, isas[isa], (yalm_kv)((run + run / 3) % 3), 1 + run % 3, &sparq);
             r->s->method->selective.keep_all = true;
             go_through(r, &layouts[i]);
             rig_close(r);

@@ -2,7 +2,7 @@
 #pragma once
 #include "engine/random_model.h"
 
-enum { VOCAB = 67, N_SHARED_KINDS = 10 };
+enum { VOCAB = 67, N_SHARED_KINDS = 10, N_SHARED_LAYERS = 5 };
 
 static inline struct model_config plain(void)
 {
@@ -46,6 +46,36 @@ static inline void shared_kinds(struct model_config kinds[N_SHARED_KINDS])
     kinds[9].sigmoid_router = true;
     kinds[9].n_dense_layers = 1;
     kinds[9].dense_layer[0] = true;
+}
+
+// With layers that only ranks on CPUs share.
+static inline void shared_layers(struct model_config kinds[N_SHARED_LAYERS])
+{
+    for (int i = 0; i < N_SHARED_LAYERS; i++)
+        kinds[i] = plain();
+    for (int i = 0; i < 2; i++) {
+        kinds[i].n_more_kinds = 1;
+        kinds[i].kind_of_layer[0] = kinds[i].kind_of_layer[2] = 1;
+        kinds[i].kinds[1].delta = (struct delta_config){
+            .n_key_heads = 4, .n_value_heads = 8, .key_dim = 8, .value_dim = 16, .conv_width = 4, .tiled = i};
+        kinds[i].output_gate = kinds[i].qk_norm = true;
+    }
+    kinds[2].n_more_kinds = 1;
+    kinds[2].kind_of_layer[1] = 1;
+    kinds[2].kinds[1] = (struct layer_kind){.sliding_window = 7, .head_dim = 8, .n_kv_heads = 10, .ffn_dim = 176};
+    kinds[2].v_norm = kinds[2].qk_norm = kinds[2].layer_scale = true;
+    kinds[3].n_more_kinds = 2;
+    kinds[3].kind_of_layer[1] = 1;
+    kinds[3].kind_of_layer[2] = 2;
+    kinds[3].kinds[1].sliding_window = 7;
+    kinds[3].kinds[2] = (struct layer_kind){.shares_keys = true, .kv_of = 0, .ffn_dim = 240};
+    kinds[3].norms_around = true;
+    kinds[3].layer_input_dim = 24;
+    kinds[3].activation = ACTIVATION_GELU;
+    kinds[4].n_experts = 6;
+    kinds[4].n_active_experts = 3;
+    kinds[4].shared_ffn_dim = 160;
+    kinds[4].shared_gate = kinds[4].output_gate = kinds[4].qkv_bias = true;
 }
 
 static inline int32_t token_of(int i)

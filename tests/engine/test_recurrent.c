@@ -315,13 +315,9 @@ static void test_pages(void **state)
     yalm_session_close(saved);
 }
 
-static void test_what_such_models_have_not(void **state)
+static void test_filled_caches(void **state)
 {
     (void)state;
-    yalm_error error = {0};
-    yalm_session_options options = small_options("hybrid", 300);
-    assert_null(yalm_session_open(&the_model->model, &options, &error));
-    assert_int_equal(error.status, YALM_USAGE);
     yalm_session *session = fresh((int[]){10, 0});
     fill(session, 200); // positions without contents go on all the same
     eval(session, 0, 1);
@@ -345,7 +341,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_files_of_what_lies_ahead),
         cmocka_unit_test(test_pages),
         cmocka_unit_test(test_several_sessions_at_once),
-        cmocka_unit_test(test_what_such_models_have_not),
+        cmocka_unit_test(test_filled_caches),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

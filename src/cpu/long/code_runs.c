@@ -38,7 +38,7 @@ void code_runs_plan(struct cpu_state *s, float share)
 void code_runs_carve_kept(struct cpu_state *s, struct carver *c)
 {
     struct code_runs *r = &s->method->code_runs;
-    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads, components = heads * s->config->head_dim;
+    const size_t heads = (size_t)s->far_layers * s->far->n_kv_heads, components = heads * s->far->head_dim;
     r->runs = carve(c, heads * r->n_sub, (size_t)r->stride);
     r->open = carve(c, heads, r->open_bytes);
     r->open_tile = carve(c, heads, sizeof *r->open_tile);
@@ -51,7 +51,7 @@ void code_runs_carve_kept(struct cpu_state *s, struct carver *c)
 void code_runs_carve_scratch(struct cpu_state *s, struct carver *c)
 {
     struct code_runs *r = &s->method->code_runs;
-    const size_t n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
+    const size_t n_heads = s->config->n_heads, n_kv_heads = s->far->n_kv_heads;
     r->run_of = carve(c, n_kv_heads * r->n_listed, sizeof(int));
     r->values = carve(c, n_kv_heads * r->n_listed, CODE_VALUES);
     r->weights = carve(c, n_heads * r->n_listed, 1);
@@ -69,13 +69,13 @@ double code_runs_key_bytes(const struct cpu_state *s)
 
 static size_t head_of(const struct cpu_state *s, int layer, int kv_head)
 {
-    return (size_t)layer * s->config->n_kv_heads + kv_head;
+    return cpu_far_place(s, layer) * s->far->n_kv_heads + kv_head;
 }
 
 static struct code_tables tables_of(const struct cpu_state *s, size_t head)
 {
     const struct code_tables *t = &s->method->code_runs.tables;
-    const size_t first = head * s->config->head_dim;
+    const size_t first = head * s->far->head_dim;
     return (struct code_tables){t->values + first * CODE_VALUES, t->scale + first, t->middle + first, t->mean + first};
 }
 
@@ -100,9 +100,9 @@ static void make_table(const struct code_tables *t, int c, const float *x)
 
 void code_runs_open(struct cpu_state *s)
 {
-    const int d = s->config->head_dim, n_kv_heads = s->config->n_kv_heads;
-    for (int i = 0; i < s->config->n_layers * n_kv_heads; i++) {
-        const float *centroids = codebook_of(&s->method->nomad.book, s->config, i / n_kv_heads, i % n_kv_heads);
+    const int d = s->far->head_dim, n_kv_heads = s->far->n_kv_heads;
+    for (int i = 0; i < s->far_layers * n_kv_heads; i++) {
+        const float *centroids = codebook_of(&s->method->nomad.book, s->config, (size_t)(i / n_kv_heads), i % n_kv_heads);
         const struct code_tables t = tables_of(s, (size_t)i);
         for (int c = 0; c < d; c++)
             make_table(&t, c, centroids + (size_t)c * CODE_VALUES);
@@ -209,7 +209,7 @@ int code_runs_code(const struct cpu_state *s, int layer, int kv_head, int newest
 static void choose_subs(const struct cpu_state *s, const struct code_tables *t, const float *q, int subs[NOMAD_DIMS])
 {
     const struct code_runs *r = &s->method->code_runs;
-    const int group = cpu_group(s), d = s->config->head_dim, d_sub = s->method->nomad.book.d_sub;
+    const int group = cpu_group(s), d = s->far->head_dim, d_sub = s->method->nomad.book.d_sub;
     float parts[NOMAD_DIMS] = {0}; // of components, then of sub-quantisers
     struct candidates c = {subs, parts, r->n_sub};
     for (int j = 0; j < group; j++)
@@ -233,7 +233,7 @@ static void weigh_query(struct cpu_state *s, const struct code_tables *t, int he
                         const float *centre)
 {
     const struct code_runs *r = &s->method->code_runs;
-    const int d = s->config->head_dim;
+    const int d = s->far->head_dim;
     int8_t *weights = r->weights + (size_t)head * r->n_listed;
     float scaled[NOMAD_DIMS];
     double base = 0;
@@ -254,7 +254,7 @@ void code_runs_prepare(struct cpu_state *s, int layer, int kv_head, const float 
 {
     const struct code_runs *r = &s->method->code_runs;
     const struct code_tables t = tables_of(s, head_of(s, layer, kv_head));
-    const int group = cpu_group(s), d = s->config->head_dim, d_sub = s->method->nomad.book.d_sub, n = r->n_read * d_sub;
+    const int group = cpu_group(s), d = s->far->head_dim, d_sub = s->method->nomad.book.d_sub, n = r->n_read * d_sub;
     int subs[NOMAD_DIMS] = {0}, listed[NOMAD_DIMS] = {0};
     float centre[NOMAD_DIMS];
     int *run_of = r->run_of + (size_t)kv_head * r->n_listed;

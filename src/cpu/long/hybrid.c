@@ -12,7 +12,7 @@ enum { STEP_BYTES = 3 << 16 }; // what a KV head's further steps cost, in bytes 
 // Of one position's key and value of one KV head, in the caches.
 static double pair_bytes(const struct cpu_state *s)
 {
-    return 2.0 * cpu_row_traffic(s, s->config->head_dim);
+    return 2.0 * cpu_row_traffic(s, s->far->head_dim);
 }
 
 // Of one KV head with n keys: codes, keys and values of the selected.
@@ -83,7 +83,7 @@ static bool hybrid_applies(const struct cpu_state *s, int n, int64_t position, i
 static double hybrid_bytes(const struct cpu_state *s, int64_t position)
 {
     const int sinks = kv_sinks_apart(s->kv, position) ? s->kv->n_sinks : 0;
-    return s->config->n_kv_heads * (selective_bytes(s, selective_n_keys(s, position)) + sinks * pair_bytes(s));
+    return s->far->n_kv_heads * (selective_bytes(s, selective_n_keys(s, position)) + sinks * pair_bytes(s));
 }
 
 static const struct selector selector = {.prepare = code_runs_prepare, .score = code_runs_score, .choice = hybrid_choice};

@@ -9,7 +9,7 @@
 
 static size_t head_index(const struct cpu_state *s, int layer, int kv_head)
 {
-    return (size_t)layer * s->config->n_kv_heads + kv_head;
+    return cpu_far_place(s, layer) * s->far->n_kv_heads + kv_head;
 }
 
 // sum ± the values of a position, as the cache has them.
@@ -17,7 +17,7 @@ static void add_position(const struct cpu_state *s, double *sum, int layer, int 
 {
     float row[SELECTIVE_DIMS];
     cpu_load_value(s, layer, kv_head, kv_slot(s->kv, position), row);
-    s->kernels->sparse->add_exactly(sum, row, s->config->head_dim, sign);
+    s->kernels->sparse->add_exactly(sum, row, s->far->head_dim, sign);
 }
 
 // Makes the sums cover [from, to), all of whose rows, and all of those covered now, are in the cache.
@@ -25,7 +25,7 @@ static void cover(const struct cpu_state *s, double *sum, int64_t covered[2], in
 {
     const int64_t moved = llabs(covered[0] - from) + llabs(covered[1] - to);
     if (moved > to - from || covered[0] > to || covered[1] < from) {
-        memset(sum, 0, sizeof *sum * s->config->head_dim);
+        memset(sum, 0, sizeof *sum * s->far->head_dim);
         covered[0] = covered[1] = from;
     }
     while (covered[1] > to)
@@ -45,13 +45,13 @@ void value_sums_append(struct cpu_state *s, struct value_sums *sums, const struc
         int64_t *covered = sums->covered + 2 * head;
         const int64_t from = kv_first_visible(s->kv, row->position);
         if (row->n == 1)
-            cover(s, sums->sums + head * s->config->head_dim, covered, row->layer, row->kv_head, from, row->position);
+            cover(s, sums->sums + head * s->far->head_dim, covered, row->layer, row->kv_head, from, row->position);
         else if (row->token == 0 &&
                  (covered[1] > row->position || covered[0] != kv_first_visible(s->kv, row->position + row->n - 1)))
             covered[0] = covered[1] = -1; // nothing, and nowhere near
         cpu_store_value(s, row->layer, row->kv_head, row->slot, row->v);
         if (row->n == 1)
-            cover(s, sums->sums + head * s->config->head_dim, covered, row->layer, row->kv_head, from, row->position + 1);
+            cover(s, sums->sums + head * s->far->head_dim, covered, row->layer, row->kv_head, from, row->position + 1);
         return;
     }
     cpu_store_value(s, row->layer, row->kv_head, row->slot, row->v);
@@ -59,7 +59,7 @@ void value_sums_append(struct cpu_state *s, struct value_sums *sums, const struc
 
 void value_mean(const struct cpu_state *s, const struct value_sums *sums, int layer, int kv_head, int64_t position, float *mean)
 {
-    const int d = s->config->head_dim;
+    const int d = s->far->head_dim;
     double total[SELECTIVE_DIMS];
     memcpy(total, sums->sums + head_index(s, layer, kv_head) * d, sizeof *total * d);
     for (int sink = 0; kv_sinks_apart(s->kv, position) && sink < s->kv->n_sinks; sink++)

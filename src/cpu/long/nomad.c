@@ -35,7 +35,7 @@ static int clamp(int64_t x, int least, int most)
 
 static int part_count(const struct cpu_state *s, int n_keys, int least, int most)
 {
-    const int length = clamp((int64_t)n_keys * s->config->n_kv_heads / PARTS_WANTED, least, most);
+    const int length = clamp((int64_t)n_keys * s->far->n_kv_heads / PARTS_WANTED, least, most);
     return clamp((n_keys + length - 1) / length, 1, MAX_KEY_PARTS);
 }
 
@@ -74,7 +74,7 @@ static void nomad_carve_scratch(struct cpu_state *s, struct carver *c, int n_thr
     m->scores = carve(c, n_heads * m->ld, sizeof(float));
     m->part_max = carve(c, n_heads * m->parts, sizeof(float));
     m->part_sum = carve(c, n_heads * m->parts, sizeof(float));
-    m->sink_scores = carve(c, n_heads * s->kv->n_sinks, sizeof(float));
+    m->sink_scores = carve(c, n_heads * (s->kv->n_sinks + 1), sizeof(float));
 }
 
 static void nomad_append(struct cpu_state *s, const struct append *row)
@@ -85,7 +85,7 @@ static void nomad_append(struct cpu_state *s, const struct append *row)
 
 static void nomad_decode_keys(const struct cpu_state *s, int layer, int kv_head, int slot, int n, void *to, float *scales)
 {
-    const int d = s->config->head_dim;
+    const int d = s->far->head_dim;
     if (s->kv_type == KV_FP32) {
         nomad_decode(s, layer, kv_head, slot, n, to);
         return;
@@ -110,10 +110,10 @@ static bool nomad_applies(const struct cpu_state *s, int n, int64_t position, in
 
 static double nomad_bytes(const struct cpu_state *s, int64_t position)
 {
-    const double value = cpu_row_traffic(s, s->config->head_dim);
+    const double value = cpu_row_traffic(s, s->far->head_dim);
     const double codes = (double)nomad_block_bytes(s->method->nomad.n_sub) / NOMAD_BLOCK;
     const int sinks = kv_sinks_apart(s->kv, position) ? s->kv->n_sinks : 0;
-    return s->config->n_kv_heads * (n_visible(s, position) + sinks) * (codes + value);
+    return s->far->n_kv_heads * (n_visible(s, position) + sinks) * (codes + value);
 }
 
 // ------------------------------------------------------------------------------------------ attending
@@ -121,9 +121,10 @@ static double nomad_bytes(const struct cpu_state *s, int64_t position)
 // One token's attention in one layer: arguments that every member has.
 struct code_pass {
     struct cpu_state *s;
+    const struct step *step;
     int layer;
-    int64_t from; // the oldest position that it sees
-    int n_keys, n_sinks;
+    int64_t from;                 // the oldest position that it sees
+    int n_keys, n_sinks, n_apart; // n_apart: sinks, and a logit without a key
     int n_parts, n_value_parts;
     int place; // of the scores of this member where it takes whole KV heads; else −1: each KV head's have their own
 };
@@ -134,10 +135,16 @@ static size_t place_of(const struct code_pass *p, int kv_head)
     return (size_t)(p->place < 0 ? kv_head : p->place) * cpu_group(p->s);
 }
 
+static float *sink_scores_of(const struct code_pass *p, size_t head)
+{
+    return p->s->method->nomad.sink_scores + head * (p->s->kv->n_sinks + 1);
+}
+
+// And behind them the logit without a key.
 static void score_sinks(const struct code_pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
-    const int d = s->config->head_dim, group = cpu_group(s);
+    const int d = s->far->head_dim, group = cpu_group(s);
     float key[NOMAD_DIMS];
     for (int sink = 0; sink < p->n_sinks; sink++) {
         nomad_decode(s, p->layer, kv_head, sink, 1, key);
@@ -146,9 +153,13 @@ static void score_sinks(const struct code_pass *p, int kv_head)
             double sum = 0;
             for (int c = 0; c < d; c++)
                 sum += (double)q[c] * (double)key[c];
-            s->method->nomad.sink_scores[(place_of(p, kv_head) + i) * s->kv->n_sinks + sink] = (float)sum;
+            sink_scores_of(p, place_of(p, kv_head) + i)[sink] = (float)sum;
         }
     }
+    for (int i = 0; i < group && p->step->number > 0; i++)
+        s->kernels->softcap(sink_scores_of(p, place_of(p, kv_head) + i), p->step->number, p->n_sinks);
+    for (int i = 0; i < group && p->n_apart > p->n_sinks; i++)
+        sink_scores_of(p, place_of(p, kv_head) + i)[p->n_sinks] = p->step->weights->sink_logits[kv_head * group + i];
 }
 
 static int part_begin(int n_keys, int part, int n_parts) // multiples of 64, but for the end
@@ -174,6 +185,8 @@ static void score_part(const struct code_pass *p, int kv_head, int part)
         float *max = &m->part_max[(head + i) * m->parts + part], *sum = &m->part_sum[(head + i) * m->parts + part];
         *max = -INFINITY;
         *sum = 0;
+        if (p->step->number > 0)
+            s->kernels->softcap(m->scores + (head + i) * m->ld + first, p->step->number, last - first);
         s->kernels->sparse->softmax_stats(m->scores + (head + i) * m->ld + first, last - first, max, sum);
     }
 }
@@ -190,8 +203,8 @@ static void merge_stats(const struct code_pass *p, size_t head, float *max, floa
         if (m->part_sum[head * m->parts + part] > 0)
             total += (double)m->part_sum[head * m->parts + part] * exp((double)(m->part_max[head * m->parts + part] - *max));
     *sum = (float)total;
-    if (p->n_sinks > 0)
-        p->s->kernels->sparse->softmax_stats(m->sink_scores + head * p->s->kv->n_sinks, p->n_sinks, max, sum);
+    if (p->n_apart > 0)
+        p->s->kernels->sparse->softmax_stats(sink_scores_of(p, head), p->n_apart, max, sum);
 }
 
 // Values of consecutive slots, for some of the group's queries, from `head` on.
@@ -199,10 +212,10 @@ static void add_values(const struct code_pass *p, struct nomad_value_args args, 
 {
     const struct cpu_state *s = p->s;
     const float *scales = cpu_value_scales(s, p->layer, kv_head);
-    const size_t at = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
+    const size_t at = (size_t)slot * s->far->head_dim * kv_sizes[s->kv_type];
     args.v = (const uint8_t *)cpu_values(s, p->layer, kv_head) + at;
     args.v_scales = scales ? scales + slot : NULL;
-    args.head_dim = s->config->head_dim;
+    args.head_dim = s->far->head_dim;
     s->method->nomad.kernels->values[s->kv_type](&args);
 }
 
@@ -212,7 +225,7 @@ static void add_part(const struct code_pass *p, int kv_head, int part, int query
     enum { AT_ONCE = 8 }; // queries that the kernel takes
     struct cpu_state *s = p->s;
     const struct nomad *m = &s->method->nomad;
-    const int d = s->config->head_dim, group = cpu_group(s);
+    const int d = s->far->head_dim, group = cpu_group(s);
     const size_t head = place_of(p, kv_head) + query;
     const size_t at_part = ((size_t)kv_head * p->n_value_parts + part) * group + query;
     float *max = s->part_max + at_part, inverse_least[AT_ONCE];
@@ -229,9 +242,11 @@ static void add_part(const struct code_pass *p, int kv_head, int part, int query
                                     .scratch = scratch};
     memset(args.acc, 0, sizeof(float) * n * d);
     memset(args.sum, 0, sizeof(float) * n);
+    for (int i = 0; i < n && part == 0 && p->n_apart > p->n_sinks; i++) // whose value is 0
+        args.sum[i] = expf(sink_scores_of(p, head + i)[p->n_sinks] - max[i]);
     if (part == 0 && p->n_sinks > 0) {
-        args.scores = m->sink_scores + head * s->kv->n_sinks;
-        args.ld = s->kv->n_sinks;
+        args.scores = sink_scores_of(p, head);
+        args.ld = s->kv->n_sinks + 1;
         args.n_keys = p->n_sinks;
         add_values(p, args, kv_head, 0);
     }
@@ -257,7 +272,7 @@ static void attend_part(const struct code_pass *p, int kv_head, int part, const 
 static void attend_by_heads(const struct code_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
-    for (struct span span; team_claim_share(me, s->config->n_kv_heads, 1, &span);)
+    for (struct span span; team_claim_share(me, s->far->n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             nomad_prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
             for (int part = 0; part < p->n_parts; part++)
@@ -271,7 +286,7 @@ static void attend_by_heads(const struct code_pass *p, struct member *me)
 static void attend_by_parts(const struct code_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
-    const int n_kv_heads = s->config->n_kv_heads;
+    const int n_kv_heads = s->far->n_kv_heads;
     struct span span;
     while (team_claim_share(me, n_kv_heads, 1, &span))
         for (int i = span.first; i < span.last; i++)
@@ -284,15 +299,16 @@ static void attend_by_parts(const struct code_pass *p, struct member *me)
             attend_part(p, i / p->n_value_parts, i % p->n_value_parts, me);
 }
 
-static void nomad_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+static void nomad_attend(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
     const int group = cpu_group(s);
-    struct code_pass p = {.s = s, .layer = layer, .from = kv_first_visible(s->kv, batch->position)};
+    struct code_pass p = {.s = s, .step = step, .layer = step->layer, .from = kv_first_visible(s->kv, batch->position)};
     p.n_keys = n_visible(s, batch->position);
     p.n_sinks = kv_sinks_apart(s->kv, batch->position) ? s->kv->n_sinks : 0;
+    p.n_apart = p.n_sinks + (step->weights->sink_logits != NULL);
     p.n_parts = part_count(s, p.n_keys, SCORES_LEAST, SCORES_MOST);
     p.n_value_parts = value_part_count(s, p.n_keys);
-    p.place = team_shares_evenly(me, s->config->n_kv_heads) ? team_share(me, s->config->n_kv_heads, 1) : -1;
+    p.place = team_shares_evenly(me, s->far->n_kv_heads) ? team_share(me, s->far->n_kv_heads, 1) : -1;
     if (p.place >= 0)
         attend_by_heads(&p, me);
     else

@@ -10,7 +10,7 @@
 yalm_status nomad_open(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     struct nomad *m = &s->method->nomad;
-    const int d = s->config->head_dim;
+    const int d = s->far->head_dim;
     if (d > NOMAD_DIMS)
         return error_set(error, YALM_USAGE, "attention by codes: found heads of %d components, expected at most %d", d,
                          NOMAD_DIMS);
@@ -30,7 +30,7 @@ void nomad_close(struct cpu_state *s)
 
 void nomad_carve_codes(struct cpu_state *s, struct carver *c)
 {
-    s->method->nomad.codes = carve(c, (size_t)s->config->n_layers * s->config->n_kv_heads, s->method->nomad.head_bytes);
+    s->method->nomad.codes = carve(c, (size_t)s->far_layers * s->far->n_kv_heads, s->method->nomad.head_bytes);
 }
 
 void nomad_carve_tables(struct cpu_state *s, struct carver *c)
@@ -45,13 +45,13 @@ void nomad_carve_tables(struct cpu_state *s, struct carver *c)
 
 static struct nomad_book book_of(const struct cpu_state *s, int layer, int kv_head)
 {
-    return (struct nomad_book){codebook_of(&s->method->nomad.book, s->config, layer, kv_head), s->method->nomad.n_sub,
-                               s->method->nomad.book.d_sub};
+    return (struct nomad_book){codebook_of(&s->method->nomad.book, s->config, cpu_far_place(s, layer), kv_head),
+                               s->method->nomad.n_sub, s->method->nomad.book.d_sub};
 }
 
 static uint8_t *block_of(const struct cpu_state *s, int layer, int kv_head, int block)
 {
-    return s->method->nomad.codes + ((size_t)layer * s->config->n_kv_heads + kv_head) * s->method->nomad.head_bytes +
+    return s->method->nomad.codes + (cpu_far_place(s, layer) * s->far->n_kv_heads + kv_head) * s->method->nomad.head_bytes +
            block * nomad_block_bytes(s->method->nomad.n_sub);
 }
 
@@ -78,7 +78,7 @@ void nomad_prepare(struct cpu_state *s, int layer, int kv_head, const float *q)
         const size_t head = (size_t)kv_head * group + i;
         m->kernels->table(
             &(struct nomad_table){m->entries + head * nomad_block_bytes(m->n_sub), m->base + head, m->step + head},
-            q + (size_t)i * s->config->head_dim, &book, m->tables + head * m->n_sub * NOMAD_CENTROIDS);
+            q + (size_t)i * s->far->head_dim, &book, m->tables + head * m->n_sub * NOMAD_CENTROIDS);
     }
 }
 
@@ -125,7 +125,7 @@ void nomad_score(const struct cpu_state *s, int layer, int kv_head, int slot, in
 
 void nomad_decode(const struct cpu_state *s, int layer, int kv_head, int slot, int n, float *to)
 {
-    const int d = s->config->head_dim;
+    const int d = s->far->head_dim;
     const struct nomad_book book = book_of(s, layer, kv_head);
     float keys[NOMAD_BLOCK * NOMAD_DIMS];
     for (int done = 0, piece; done < n; done += piece) {

@@ -21,7 +21,7 @@ int selective_n_keys(const struct cpu_state *s, int64_t position)
 
 int selective_break_even(const struct cpu_state *s, double (*bytes)(const struct cpu_state *s, int n), double step_bytes)
 {
-    const double row = 2.0 * cpu_row_traffic(s, s->config->head_dim);
+    const double row = 2.0 * cpu_row_traffic(s, s->far->head_dim);
     int n = 256;
     while (n <= s->kv->span && bytes(s, n) + step_bytes >= row * n)
         n += 64;
@@ -30,7 +30,7 @@ int selective_break_even(const struct cpu_state *s, double (*bytes)(const struct
 
 static bool grouped(const struct cpu_state *s) // several queries select together, by the sum of their weights
 {
-    return s->config->n_heads > s->config->n_kv_heads;
+    return cpu_group(s) > 1;
 }
 
 static int part_count(int n_keys)
@@ -41,22 +41,22 @@ static int part_count(int n_keys)
 
 void selective_carve_kept(struct cpu_state *s, struct carver *c)
 {
-    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
-    s->method->selective.sums.sums = carve(c, heads * s->config->head_dim, sizeof(double));
+    const size_t heads = (size_t)s->far_layers * s->far->n_kv_heads;
+    s->method->selective.sums.sums = carve(c, heads * s->far->head_dim, sizeof(double));
     s->method->selective.sums.covered = carve(c, heads * 2, sizeof(int64_t));
 }
 
 void selective_carve_scratch(struct cpu_state *s, struct carver *c, bool drawn)
 {
     struct selective *t = &s->method->selective;
-    const size_t n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
+    const size_t n_heads = s->config->n_heads, n_kv_heads = s->far->n_kv_heads;
     t->blocks = (s->kv->span + SELECTIVE_BLOCK - 1) / SELECTIVE_BLOCK;
     t->ld = (ptrdiff_t)round_up((size_t)s->kv->span + 16, 16); // whole vectors may be written, and each row begins a cache line
     t->parts = part_count(s->kv->span);
     t->scores = carve(c, n_heads * t->ld, sizeof(float));
     t->part_max = carve(c, n_heads * t->parts, sizeof(float));
     t->part_sum = carve(c, n_heads * t->parts, sizeof(float));
-    t->sink_scores = carve(c, n_heads * s->kv->n_sinks, sizeof(float));
+    t->sink_scores = carve(c, n_heads * (s->kv->n_sinks + 1), sizeof(float));
     if (grouped(s)) {
         t->bases = carve(c, n_heads * t->blocks, sizeof(float));
         t->weights = carve(c, n_kv_heads * t->ld, sizeof(float));
@@ -69,7 +69,7 @@ void selective_carve_scratch(struct cpu_state *s, struct carver *c, bool drawn)
     t->values = carve(c, n_kv_heads * t->ld, sizeof(float));
     t->n_rows = carve(c, n_kv_heads, sizeof(int));
     t->alpha = carve(c, n_heads, sizeof(float));
-    t->mean = carve(c, n_kv_heads * s->config->head_dim, sizeof(float));
+    t->mean = carve(c, n_kv_heads * s->far->head_dim, sizeof(float));
 }
 
 void selective_open(struct cpu_state *s)
@@ -81,11 +81,12 @@ void selective_open(struct cpu_state *s)
 // One token's attention in one layer: arguments that every member has.
 struct selective_pass {
     struct cpu_state *s;
+    const struct step *step;
     int layer;
     int64_t position, from; // of the token; of key 0
     int n_keys, n_parts;
-    int n_sinks; // apart
-    int place;   // of the scores of this member where it takes whole KV heads; else −1: each KV head's have their own
+    int n_sinks, n_apart; // sinks apart; these, and a logit without a key
+    int place; // of the scores of this member where it takes whole KV heads; else −1: each KV head's have their own
     struct choice choice;
 };
 
@@ -98,14 +99,26 @@ static size_t place_of(const struct selective_pass *p, int kv_head)
 // Of a method that draws keys: by which a KV head's weights are lifted, by number.
 static const float *lifts_of(const struct selective_pass *p, int kv_head)
 {
-    return p->s->method->selective.lifts + priority_phase(config_head_number(p->s->config, p->layer, kv_head));
+    return p->s->method->selective.lifts +
+           priority_phase(config_head_number(p->s->config, cpu_far_place(p->s, p->layer), kv_head));
 }
 
-// Exact scores of the sinks.
+static float capped(const struct selective_pass *p, double score)
+{
+    const double cap = p->step->number;
+    return (float)(cap > 0 ? cap * tanh(score / cap) : score);
+}
+
+static float *sink_scores_of(const struct selective_pass *p, size_t head)
+{
+    return p->s->method->selective.sink_scores + head * (p->s->kv->n_sinks + 1);
+}
+
+// Exact scores of the sinks, and behind them the logit without a key.
 static void score_sinks(const struct selective_pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
-    const int d = s->config->head_dim, group = cpu_group(s);
+    const int d = s->far->head_dim, group = cpu_group(s);
     float key[SELECTIVE_DIMS];
     for (int sink = 0; sink < p->n_sinks; sink++) {
         cpu_load_key(s, p->layer, kv_head, sink, key);
@@ -114,9 +127,11 @@ static void score_sinks(const struct selective_pass *p, int kv_head)
             double sum = 0;
             for (int c = 0; c < d; c++)
                 sum += (double)q[c] * (double)key[c];
-            s->method->selective.sink_scores[(place_of(p, kv_head) * group + i) * s->kv->n_sinks + sink] = (float)sum;
+            sink_scores_of(p, place_of(p, kv_head) * group + i)[sink] = capped(p, sum);
         }
     }
+    for (int i = 0; i < group && p->n_apart > p->n_sinks; i++)
+        sink_scores_of(p, place_of(p, kv_head) * group + i)[p->n_sinks] = p->step->weights->sink_logits[kv_head * group + i];
 }
 
 static int part_begin(const struct selective_pass *p, int part) // multiples of SELECTIVE_BLOCK, but for the end
@@ -135,6 +150,8 @@ static void score_keys(const struct selective_pass *p, int kv_head, int first, i
         n = (int)(kv_run_end(s->kv, p->from + at, p->from + last) - p->from) - at;
         s->policy->selector->score(s, p->layer, kv_head, p->position, kv_slot(s->kv, p->from + at), n, scores + at, t->ld);
     }
+    for (int i = 0; i < cpu_group(s) && p->step->number > 0; i++)
+        s->kernels->softcap(scores + i * t->ld + first, p->step->number, last - first);
 }
 
 // The part's maximum and sum, of all its blocks so far, and, where the group's weights are wanted, the exponentials in place of
@@ -164,7 +181,7 @@ static void score_part(const struct selective_pass *p, int kv_head, int part)
         t->part_max[(head + i) * t->parts + part] = -INFINITY;
         t->part_sum[(head + i) * t->parts + part] = 0;
     }
-    if (part == 0 && p->n_sinks > 0)
+    if (part == 0 && p->n_apart > 0)
         score_sinks(p, kv_head);
     for (int at = part_begin(p, part), n; at < last; at += n) {
         n = !stats || last - at < SELECTIVE_BLOCK ? last - at : SELECTIVE_BLOCK;
@@ -188,8 +205,8 @@ static void merge_stats(const struct selective_pass *p, size_t head, float *max,
         if (t->part_sum[head * t->parts + part] > 0)
             total += (double)t->part_sum[head * t->parts + part] * (double)expf(t->part_max[head * t->parts + part] - *max);
     *sum = (float)total;
-    if (p->n_sinks > 0)
-        p->s->kernels->sparse->softmax_stats(t->sink_scores + head * p->s->kv->n_sinks, p->n_sinks, max, sum);
+    if (p->n_apart > 0)
+        p->s->kernels->sparse->softmax_stats(sink_scores_of(p, head), p->n_apart, max, sum);
 }
 
 // By which the exponentials of a block become weights ŝ, given the head's maximum and sum; 0 where nothing in the block counts.
@@ -271,15 +288,14 @@ static float scored_share(const struct selective_pass *p, size_t head, const int
     return expf(selected_max - max) * selected_sum / sum;
 }
 
-// The share that the sinks have.
+// The share that the sinks have, and the logit without a key.
 static float sinks_share(const struct selective_pass *p, size_t head, float max, float sum)
 {
     const struct cpu_state *s = p->s;
     float sink_max = -INFINITY, sink_sum = 0;
-    if (p->n_sinks == 0)
+    if (p->n_apart == 0)
         return 0;
-    s->kernels->sparse->softmax_stats(s->method->selective.sink_scores + head * s->kv->n_sinks, p->n_sinks, &sink_max,
-                                      &sink_sum);
+    s->kernels->sparse->softmax_stats(sink_scores_of(p, head), p->n_apart, &sink_max, &sink_sum);
     return expf(sink_max - max) * sink_sum / sum;
 }
 
@@ -367,7 +383,7 @@ static void select_rows(const struct selective_pass *p, int kv_head)
     select_keys(p, kv_head);
     rows_to_slots(p, kv_head);
     if (p->choice.tail)
-        value_mean(s, &t->sums, p->layer, kv_head, p->position, t->mean + (size_t)kv_head * s->config->head_dim);
+        value_mean(s, &t->sums, p->layer, kv_head, p->position, t->mean + (size_t)kv_head * s->far->head_dim);
 }
 
 // Part i of all KV heads' selected rows.
@@ -384,7 +400,7 @@ static struct row_part part_of_rows(const struct cpu_state *s, int i, int n_part
 // Members take consecutive parts, so that each fetches the first rows of its next part while it still works on the last one.
 static void gather(const struct selective_pass *p, const struct batch *batch, int n_parts, struct member *me)
 {
-    const int n = p->s->config->n_kv_heads * n_parts;
+    const int n = p->s->far->n_kv_heads * n_parts;
     int fetched = -1;
     for (struct span span; team_claim_share(me, n, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
@@ -393,7 +409,7 @@ static void gather(const struct selective_pass *p, const struct batch *batch, in
             fetched = i + 1;
             if (fetched < n)
                 next = part_of_rows(p->s, fetched, n_parts);
-            attention_attend_rows(p->s, batch, p->layer, n_parts, &rows, fetched < n ? &next : NULL, me);
+            attention_attend_rows(p->s, batch, p->step, n_parts, &rows, fetched < n ? &next : NULL, me);
         }
 }
 
@@ -401,7 +417,7 @@ static void gather(const struct selective_pass *p, const struct batch *batch, in
 static void select_by_parts(const struct selective_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
-    const int n_kv_heads = s->config->n_kv_heads;
+    const int n_kv_heads = s->far->n_kv_heads;
     struct span span;
     while (team_claim_share(me, n_kv_heads, 1, &span))
         for (int i = span.first; i < span.last; i++)
@@ -424,7 +440,7 @@ static void select_by_parts(const struct selective_pass *p, struct member *me)
 static void select_by_heads(const struct selective_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
-    for (struct span span; team_claim_share(me, s->config->n_kv_heads, 1, &span);)
+    for (struct span span; team_claim_share(me, s->far->n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             s->policy->selector->prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
             for (int part = 0; part < p->n_parts; part++)
@@ -435,17 +451,18 @@ static void select_by_heads(const struct selective_pass *p, struct member *me)
         }
 }
 
-void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+void selective_attend(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
     const int group = cpu_group(s);
-    struct selective_pass p = {.s = s, .layer = layer, .position = batch->position};
+    struct selective_pass p = {.s = s, .step = step, .layer = step->layer, .position = batch->position};
     p.from = kv_first_visible(s->kv, p.position);
     p.n_keys = selective_n_keys(s, p.position);
     p.n_parts = part_count(p.n_keys);
     p.n_sinks = kv_sinks_apart(s->kv, p.position) ? s->kv->n_sinks : 0;
-    p.choice = s->policy->selector->choice(s, layer, p.n_keys);
-    p.place = !s->method->selective.keep_all && team_shares_evenly(me, s->config->n_kv_heads)
-                  ? team_share(me, s->config->n_kv_heads, 1)
+    p.n_apart = p.n_sinks + (step->weights->sink_logits != NULL);
+    p.choice = s->policy->selector->choice(s, step->layer, p.n_keys);
+    p.place = !s->method->selective.keep_all && team_shares_evenly(me, s->far->n_kv_heads)
+                  ? team_share(me, s->far->n_kv_heads, 1)
                   : -1;
     const int n_gather = attention_key_parts(p.choice.k < p.n_keys ? p.choice.k : p.n_keys);
     struct span span;
@@ -458,5 +475,5 @@ void selective_attend(struct cpu_state *s, const struct batch *batch, int layer,
     while (team_claim_share(me, s->config->n_heads, 4, &span))
         for (int i = span.first; i < span.last; i++)
             attention_merge(s, n_gather, i / group, i % group, p.choice.tail ? s->method->selective.alpha[i] : 1,
-                            s->method->selective.mean + (size_t)(i / group) * s->config->head_dim);
+                            s->method->selective.mean + (size_t)(i / group) * s->far->head_dim);
 }

@@ -3,7 +3,8 @@
 // are
 //
 //     prepare   (kv_head)        what score() wants to know of the queries
-//     score     (kv_head, part)  ŝ = softmax of approximate scores over all keys: the scores, and of each part max and sum. A
+//     score     (kv_head, part)  ŝ = softmax of approximate scores, capped where the layer caps scores, over all keys: the
+//                                scores, and of each part max and sum. A
 //                                group of several queries has e^(score − base) in their place, base a block's largest or more
 //     weigh     (kv_head, part)  several queries in a group: w_j = Σ_group ŝ_j of these exponentials, which selects keys
 //     select    (kv_head)        the rows: the best, or drawn (priority.h); where a tail is wanted, each query's α, the rows'
@@ -12,7 +13,7 @@
 //     merge     (head)           y = α y + (1 − α) v̄ where the tail is wanted, v̄ the mean of all values; else y
 //
 // Keys are numbered by age: 0 is the oldest that the token sees. Attention sinks that stand apart (kv_cache.h) have no number:
-// they are always attended to, and their exact scores belong to ŝ.
+// they are always attended to, and their exact scores belong to ŝ. So does a head's logit without a key, whose value is 0.
 //
 // The first four go KV head by KV head where these can be shared out evenly: a member's scores are then still in its cache when
 // they are weighed. Else each step is shared out among all members. Results are the same to the bit.
@@ -56,7 +57,7 @@ struct selective {
     float *scores;              // (n_heads, ld); e^(score - base of its block) where query heads share keys
     float *bases;               // (n_heads, blocks); NULL where each query head has its own keys
     float *part_max, *part_sum; // (n_heads, parts)
-    float *sink_scores;         // (n_heads, n_sinks)
+    float *sink_scores;         // (n_heads, n_sinks + 1)
     float *weights;             // (n_kv_heads, ld); NULL where each query head has its own keys
     float *lifts, *bias; // (ld + PRIORITY_PHASES), (n_kv_heads, ld) of the selected rows: priority.h; NULL where none are drawn
     int *rows;           // (n_kv_heads, ld): the selected, ascending; first by number, then slots
@@ -72,7 +73,7 @@ void selective_carve_scratch(struct cpu_state *s, struct carver *c, bool drawn);
 void selective_open(struct cpu_state *s); // of a method that draws keys
 
 // A policy's `attend`.
-void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me);
+void selective_attend(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me);
 
 // From how many keys on a method is faster than dense attention: it reads less, but its further steps cost each KV head as much
 // as reading step_bytes. bytes(s, n): what it reads of n keys of one KV head. Beyond the span where it never pays.

@@ -15,6 +15,8 @@ enum {
     STEP_BYTES = 4 << 16, // what a KV head's further steps cost, in bytes of traffic (measured)
 };
 
+#define MOST_HALF 65504.0f // of fp16
+
 static int max_int(int a, int b)
 {
     return a > b ? a : b;
@@ -34,8 +36,8 @@ static double selective_bytes(const struct cpu_state *s, int n)
     const int k = selected(p, n) < n ? selected(p, n) : n;
     const double element = (double)copy_offset(p->copy, COPY_GROUP) / COPY_GROUP,
                  copy_scale = p->copy == COPY_FP16 ? 0 : sizeof(float);
-    return n * (p->r * element + copy_scale) + 2.0 * k * cpu_row_traffic(s, s->config->head_dim) +
-           (p->tail ? s->config->head_dim * (double)sizeof(double) : 0);
+    return n * (p->r * element + copy_scale) + 2.0 * k * cpu_row_traffic(s, s->far->head_dim) +
+           (p->tail ? s->far->head_dim * (double)sizeof(double) : 0);
 }
 
 // Traffic in elements is S r + 2 k d of the dense 2 S d. Each term gets half of the wanted ratio: r = ratio d and k = ratio S /
@@ -48,7 +50,7 @@ static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *pl
         return status;
     const struct sparq_settings *o = &settings.sparq;
     struct sparq *p = &s->method->sparq;
-    const int d = s->config->head_dim;
+    const int d = s->far->head_dim;
     if (d > SELECTIVE_DIMS)
         return error_set(error, YALM_USAGE, "sparq attention: found heads of %d components, expected at most %d", d,
                          SELECTIVE_DIMS);
@@ -71,8 +73,8 @@ static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *pl
 static void sparq_carve_kept(struct cpu_state *s, struct carver *c)
 {
     struct sparq *p = &s->method->sparq;
-    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
-    p->copied = carve(c, heads * s->config->head_dim, (size_t)p->copy_stride);
+    const size_t heads = (size_t)s->far_layers * s->far->n_kv_heads;
+    p->copied = carve(c, heads * s->far->head_dim, (size_t)p->copy_stride);
     if (p->copy != COPY_FP16)
         p->copy_scales = carve(c, heads * p->copy_slots, sizeof(float));
     if (p->tail)
@@ -84,7 +86,7 @@ static void sparq_carve_scratch(struct cpu_state *s, struct carver *c, int n_thr
     (void)n_threads;
     struct sparq *p = &s->method->sparq;
     selective_carve_scratch(s, c, false);
-    p->components = carve(c, (size_t)s->config->n_kv_heads * p->r, sizeof(int));
+    p->components = carve(c, (size_t)s->far->n_kv_heads * p->r, sizeof(int));
     p->q = carve(c, (size_t)s->config->n_heads * p->r, sizeof(float));
 }
 
@@ -92,13 +94,13 @@ static void sparq_carve_scratch(struct cpu_state *s, struct carver *c, int n_thr
 
 static size_t head_slots(const struct cpu_state *s, int layer, int kv_head) // before this head's first
 {
-    return ((size_t)layer * s->config->n_kv_heads + kv_head) * s->method->sparq.copy_slots;
+    return (cpu_far_place(s, layer) * s->far->n_kv_heads + kv_head) * s->method->sparq.copy_slots;
 }
 
 static uint8_t *copy_of(const struct cpu_state *s, int layer, int kv_head)
 {
     return s->method->sparq.copied +
-           ((size_t)layer * s->config->n_kv_heads + kv_head) * s->config->head_dim * s->method->sparq.copy_stride;
+           (cpu_far_place(s, layer) * s->far->n_kv_heads + kv_head) * s->far->head_dim * s->method->sparq.copy_stride;
 }
 
 // x to 4 bits and a scale: the largest becomes ± 7.
@@ -116,13 +118,15 @@ static float to_q4(int8_t *y, const float *x, int n)
 static void copy_key(const struct cpu_state *s, int layer, int kv_head, int slot)
 {
     const struct sparq *p = &s->method->sparq;
-    const int d = s->config->head_dim;
+    const int d = s->far->head_dim;
     uint8_t *to = copy_of(s, layer, kv_head) + copy_offset(p->copy, slot);
     float key[SELECTIVE_DIMS];
     uint16_t halves[SELECTIVE_DIMS];
     int8_t bytes[SELECTIVE_DIMS];
     cpu_load_key(s, layer, kv_head, slot, key);
     if (p->copy == COPY_FP16) {
+        for (int c = 0; c < d; c++) // of a cache in fp32
+            key[c] = key[c] > MOST_HALF ? MOST_HALF : key[c] < -MOST_HALF ? -MOST_HALF : key[c];
         s->kernels->to_fp16(halves, key, d);
         for (int c = 0; c < d; c++)
             *(uint16_t *)(to + c * p->copy_stride) = halves[c];
@@ -164,7 +168,7 @@ static void copy_tiles(struct cpu_state *s, int layer, int kv_head, int group, i
 // one group share bytes.
 static void sparq_appended(struct cpu_state *s, int64_t position, int n, int layer, struct member *me)
 {
-    const int n_kv_heads = s->config->n_kv_heads, slot = kv_slot(s->kv, position);
+    const int n_kv_heads = s->far->n_kv_heads, slot = kv_slot(s->kv, position);
     if (n == 1 && !ends_tile(s, slot))
         return;
     const int first = n == 1 ? slot / COPY_GROUP : 0, n_groups = n == 1 ? 1 : s->method->sparq.copy_slots / COPY_GROUP;
@@ -186,7 +190,7 @@ static void sparq_append(struct cpu_state *s, const struct append *row)
 static void sparq_prepare(struct cpu_state *s, int layer, int kv_head, const float *q)
 {
     (void)layer;
-    const int d = s->config->head_dim, group = cpu_group(s), r = s->method->sparq.r;
+    const int d = s->far->head_dim, group = cpu_group(s), r = s->method->sparq.r;
     float sums[SELECTIVE_DIMS];
     int indices[SELECTIVE_DIMS];
     struct candidates c = {indices, sums, d};
@@ -279,7 +283,7 @@ static bool sparq_applies(const struct cpu_state *s, int n, int64_t position, in
 
 static double sparq_bytes(const struct cpu_state *s, int64_t position)
 {
-    return s->config->n_kv_heads * selective_bytes(s, selective_n_keys(s, position));
+    return s->far->n_kv_heads * selective_bytes(s, selective_n_keys(s, position));
 }
 
 static const struct selector selector = {.prepare = sparq_prepare, .score = sparq_score, .choice = sparq_choice};

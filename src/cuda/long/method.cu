@@ -29,7 +29,9 @@ yalm_status method_check(const struct model_config *config, const struct model_w
     if (!table)
         return YALM_OK;
     const struct recipe outline = recipe_outline(config, weights);
-    if (!recipe_selects(&outline))
+    const unsigned carrying = 1u << OP_ATTEND | 1u << OP_RECUR; // ops that keep something from token to token
+    if ((outline.ops & carrying) != 1u << OP_ATTEND ||
+        outline.traits & TRAITS_OF_ATTENTION & ~(unsigned)(TRAIT_UNROTATED | TRAIT_GROWING))
         return error_set(error, YALM_USAGE,
                          "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
                          options->attention);
