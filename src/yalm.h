@@ -83,7 +83,7 @@ typedef struct yalm_model_info {
     const char *weight_dtype;  // of the matrices: "fp16", "q4n", …; of quantised ones: the layers'; "mixed" where they differ
     const char *rope_type;     // "default", "linear", "llama3", "yarn", "longrope"
     const char *tokenizer;     // "spm" (SentencePiece-style BPE), "bpe" (byte-level BPE), or "none"
-    const char *pooling;       // how it makes a vector of a text: "last" or "mean" of its tokens; NULL: it was not trained to
+    const char *pooling;       // how it makes a vector of a text: "last", "mean" or "first" of its tokens; NULL: not at all
     const char *chat_template; // Jinja, as stored; NULL where there is none
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim;
     int vocab_size;                  // rows of the embedding; token ids are below it
@@ -92,6 +92,9 @@ typedef struct yalm_model_info {
     int sliding_window;              // the shortest of any layer; 0: none has one
     int n_windowed_layers;           // layers that have one
     int n_recurrent_layers;          // layers that have a recurrent state in attention's place
+    bool bidirectional;              // it reads whole texts, both ways: vectors and scores are all that it gives
+    bool scores;                     // it says how well two texts go together: yalm_score_texts()
+    int vector_dim;                  // of vectors of texts; 0: it makes none
     bool mtp;                        // it has a head that guesses a token further (multi-token prediction)
     int n_experts, n_active_experts; // 0: not a mixture of experts
     int32_t bos;                     // -1: none
@@ -342,10 +345,23 @@ YALM_API yalm_status yalm_page_load(yalm_session *session, const int32_t *tokens
 // Stops a running or the next yalm_eval() with YALM_INTERRUPTED. Safe in a signal handler.
 YALM_API void yalm_session_cancel(yalm_session *session);
 
-// The vector (hidden_dim), of length 1, of the text tokens[0..n), by a model that was trained to make such
+// The vector (vector_dim), of length 1, of the text tokens[0..n), by a model that was trained to make such
 // (yalm_model_info.pooling). The token that the model wants behind a text is added. The session ends up at position 0.
 // YALM_USAGE: the model makes no vectors, the text does not fit the context, or the session is on a GPU or of a group.
 YALM_API yalm_status yalm_embed(yalm_session *session, const int32_t *tokens, int n, float *vector, yalm_error *error);
+
+typedef struct yalm_text {
+    const int32_t *tokens; // (n)
+    int n;
+} yalm_text;
+
+// The vectors (n, vector_dim) of n texts, as many of which are evaluated together as options.chunk holds: short ones then take
+// a fraction of the time.
+YALM_API yalm_status yalm_embed_texts(yalm_session *session, const yalm_text *texts, int n, float *vectors, yalm_error *error);
+// How well each of n texts goes with the query (yalm_model_info.scores): (n), the more the better. The query's tokens are
+// YALM_TOKENIZE_BOS's, the texts' are not; what stands between the two, and behind them, is added.
+YALM_API yalm_status yalm_score_texts(yalm_session *session, yalm_text query, const yalm_text *texts, int n, float *scores,
+                                      yalm_error *error);
 
 // ---------------------------------------------------------------------------------------- sampling
 

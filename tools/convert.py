@@ -294,6 +294,15 @@ def read_directory(model_dir: Path) -> Source:
     tokenizer = read_tokenizer(model_dir, config.facts)
     with form_expected(model_dir):
         config.facts.update(read_pooling(model_dir, tokenizer.end))
+        if "score" in config.facts:
+            config.facts["score"] = {
+                "between": tokenizer.between,
+                "end": -1 if tokenizer.end is None else tokenizer.end,
+            }
+    if config.facts.get("bidirectional") and not {"pooling", "score"} & set(config.facts):
+        raise ModelError(
+            f"{model_dir}: no modules.json, which says how the model's vectors are made (sentence-transformers')"
+        )
     return Source(model_dir, model_name(model_dir), config, tensors, tokenizer)
 
 

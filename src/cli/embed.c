@@ -35,64 +35,105 @@ static void print_vector(const float *vector, int dim, int format)
     puts(format == EMBED_JSON ? "]" : "");
 }
 
-struct embedding_run {
-    yalm_session *session;
-    int flags, format, dim;
-    float *vector; // (dim); NULL: lines are only looked at
+struct lines {
+    yalm_text *texts; // (n), whose tokens are owned
+    size_t n;
 };
 
-static yalm_status embed_line(const struct embedding_run *run, const char *line, size_t length, yalm_error *error)
+static void lines_free(struct lines *lines)
+{
+    for (size_t i = 0; i < lines->n; i++)
+        free((void *)lines->texts[i].tokens);
+    free(lines->texts);
+}
+
+static yalm_status read_line(const yalm_session *session, int flags, const char *line, size_t length, yalm_text *text,
+                             yalm_error *error)
 {
     int32_t *ids;
     size_t n;
-    yalm_status status = yalm_tokenize(yalm_session_model(run->session), line, length, run->flags, &ids, &n, error);
+    yalm_status status = yalm_tokenize(yalm_session_model(session), line, length, flags, &ids, &n, error);
     if (status != YALM_OK)
         return status;
-    const size_t context = (size_t)yalm_session_facts(run->session)->context;
-    if (n > context)
-        status = cli_error(error, YALM_USAGE, "%zu tokens, and the context holds %zu: -T takes more", n, context);
-    else if (run->vector && (status = yalm_embed(run->session, ids, (int)n, run->vector, error)) == YALM_OK)
-        print_vector(run->vector, run->dim, run->format);
-    free(ids);
-    return status;
+    const size_t context = (size_t)yalm_session_facts(session)->context;
+    if (n > context) {
+        free(ids);
+        return cli_error(error, YALM_USAGE, "%zu tokens, and the context holds %zu: -T takes more", n, context);
+    }
+    *text = (yalm_text){ids, (int)n};
+    return YALM_OK;
 }
 
-// Each line, without what ends it: "\n", or "\r\n".
-static yalm_status each_line(const struct embedding_run *run, const struct text *text, yalm_error *error)
+static yalm_status name_line(size_t number, const yalm_error *why, yalm_error *error)
 {
-    yalm_status status = YALM_OK;
-    size_t number = 1;
-    for (size_t at = 0; at < text->length && status == YALM_OK; number++) {
+    return why->status == YALM_INTERRUPTED ? cli_error(error, why->status, "%s", "")
+                                           : cli_error(error, why->status, "line %zu: %s", number, why->text);
+}
+
+// Each line, without what ends it: "\n", or "\r\n". All of them before the first vector, so that one that is too long does not
+// end an array in its middle.
+static yalm_status read_lines(const yalm_session *session, int flags, const struct text *text, struct lines *lines,
+                              yalm_error *error)
+{
+    const size_t all = count_lines(text);
+    lines->texts = calloc(all + 1, sizeof *lines->texts);
+    if (lines->texts == NULL)
+        return cli_no_memory(error);
+    for (size_t at = 0; at < text->length; lines->n++) {
         const char *line = text->bytes + at, *end = memchr(line, '\n', text->length - at);
         const size_t length = end ? (size_t)(end - line) : text->length - at;
         yalm_error why = {0};
-        status = embed_line(run, line, length - (length > 0 && line[length - 1] == '\r'), &why);
-        if (status == YALM_INTERRUPTED)
-            cli_error(error, status, "%s", "");
-        else if (status != YALM_OK)
-            cli_error(error, status, "line %zu: %s", number, why.text);
+        if (read_line(session, flags, line, length - (length > 0 && line[length - 1] == '\r'), &lines->texts[lines->n], &why))
+            return name_line(lines->n + 1, &why, error);
         at += length + 1;
     }
+    return YALM_OK;
+}
+
+// As many lines at once as are sure to fill a batch, or one, where it is that one's fault.
+static yalm_status embed_lot(yalm_session *session, const struct lines *lines, size_t from, size_t n, int dim, float *vectors,
+                             yalm_error *error)
+{
+    yalm_error why = {0};
+    if (yalm_embed_texts(session, lines->texts + from, (int)n, vectors, &why) == YALM_OK)
+        return YALM_OK;
+    for (size_t i = 0; i < n && why.status != YALM_INTERRUPTED; i++)
+        if (yalm_embed_texts(session, lines->texts + from + i, 1, vectors + i * (size_t)dim, &why) != YALM_OK)
+            return name_line(from + i + 1, &why, error);
+    return why.status == YALM_INTERRUPTED ? cli_error(error, why.status, "%s", "") : YALM_OK;
+}
+
+static yalm_status print_vectors(yalm_session *session, const struct lines *lines, int format, yalm_error *error)
+{
+    enum { LOT = 512 };
+    const int dim = yalm_model_facts(yalm_session_model(session))->vector_dim;
+    float *vectors = malloc(sizeof *vectors * (size_t)dim * LOT);
+    if (vectors == NULL)
+        return cli_no_memory(error);
+    yalm_status status = YALM_OK;
+    if (format == EMBED_NPY)
+        print_npy_header(lines->n, dim);
+    for (size_t from = 0; from < lines->n && status == YALM_OK; from += LOT) {
+        const size_t n = lines->n - from < LOT ? lines->n - from : LOT;
+        status = embed_lot(session, lines, from, n, dim, vectors, error);
+        for (size_t i = 0; i < n && status == YALM_OK; i++)
+            print_vector(vectors + i * (size_t)dim, dim, format);
+    }
+    free(vectors);
     return status;
 }
 
-// All lines are looked at first, so that one that is too long does not end an array in its middle.
 static yalm_status embed_lines(const struct options *options, yalm_session *session, const struct text *text, yalm_error *error)
 {
-    struct embedding_run run = {session, options->no_bos ? 0 : YALM_TOKENIZE_BOS, options->embed_format,
-                                yalm_model_facts(yalm_session_model(session))->hidden_dim, NULL};
-    yalm_status status = each_line(&run, text, error);
-    if (status != YALM_OK)
-        return status;
-    run.vector = malloc(sizeof *run.vector * (size_t)run.dim);
-    if (run.vector == NULL)
-        return cli_no_memory(error);
-    if (run.format == EMBED_NPY)
-        print_npy_header(count_lines(text), run.dim);
-    status = each_line(&run, text, error);
-    free(run.vector);
-    const yalm_status written = output_end(status == YALM_OK ? error : NULL);
-    return status == YALM_OK ? written : status;
+    struct lines lines = {0};
+    yalm_status status = read_lines(session, options->no_bos ? 0 : YALM_TOKENIZE_BOS, text, &lines, error);
+    if (status == YALM_OK) {
+        status = print_vectors(session, &lines, options->embed_format, error);
+        const yalm_status written = output_end(status == YALM_OK ? error : NULL);
+        status = status == YALM_OK ? written : status;
+    }
+    lines_free(&lines);
+    return status;
 }
 
 static yalm_status run(const struct options *options, const yalm_model *model, const struct text *text, yalm_error *error)

@@ -45,14 +45,14 @@ static yalm_status check_memory(const struct options *options, const yalm_model 
     const yalm_status status = yalm_session_memory(model, &how->session, &memory, error);
     if (status != YALM_OK)
         return status;
-    const uint64_t each = memory.kv_cache + memory.attention + memory.scratch, n = (uint64_t)options->parallel;
+    const uint64_t each = memory.kv_cache + memory.attention + memory.scratch, n = (uint64_t)how->parallel;
     if (each > memory.available / n)
         return cli_error(error, YALM_NO_MEMORY,
                          "%d sessions take %s, and %s are available: a shorter context (-T N) or fewer sessions (--parallel N)",
-                         options->parallel, human_bytes(each * n), human_bytes(memory.available));
+                         how->parallel, human_bytes(each * n), human_bytes(memory.available));
     const uint64_t rest = (memory.available - each * n) / 2, asked = (uint64_t)options->cache_ram << 20;
     how->cache_bytes = asked < rest ? asked : rest;
-    say_line("memory: weights %s, %d sessions of %s; %s available", human_bytes(memory.weights), options->parallel,
+    say_line("memory: weights %s, %d sessions of %s; %s available", human_bytes(memory.weights), how->parallel,
              human_bytes(each), human_bytes(memory.available));
     return YALM_OK;
 }
@@ -78,6 +78,8 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
         .seed = options_given(options, "seed") ? options->seed : UINT64_MAX,
         .say = say_line,
     };
+    if (yalm_model_facts(model)->bidirectional)
+        how.parallel = 1; // there is nothing that it goes on with
     yalm_model *draft = NULL;
     yalm_status status = yalm_sampling_check(model, &how.sampling, error);
     if (status == YALM_OK)

@@ -122,6 +122,25 @@ static int clamp_to(int64_t x, int n)
     return x < 0 ? 0 : x > n ? n : (int)x;
 }
 
+// Positions that the batch's token sees: all of its text, or what is before it; of a window, what is no further away.
+static struct sight {
+    int64_t first, last;
+} sees(const struct task *task, int token)
+{
+    const struct batch *batch = task->batch;
+    const struct kv_policy *kv = &task->kind->kv;
+    const int64_t position = batch->position + token;
+    struct sight sight = {kv_first_visible(kv, position), position + 1};
+    if (!batch->texts)
+        return sight;
+    const struct extent *text = &batch->texts[token];
+    if (sight.first < text->first)
+        sight.first = text->first;
+    if (task->s->config->bidirectional)
+        sight.last = text->last < position + kv->span ? text->last : position + kv->span;
+    return sight;
+}
+
 // Adds the keys at positions [from, to) to the task's queries, as far as each sees them.
 static void attend_positions(const struct task *task, int64_t from, int64_t to)
 {
@@ -133,9 +152,9 @@ static void attend_positions(const struct task *task, int64_t from, int64_t to)
         end = kv_run_end(kv, from, to);
         const int n_keys = (int)(end - from);
         for (int i = 0; i < task->n_queries; i++) {
-            const int64_t position = task->batch->position + task->first_token + i / group;
-            task->first[i] = clamp_to(kv_first_visible(kv, position) - from, n_keys);
-            task->last[i] = clamp_to(position + 1 - from, n_keys);
+            const struct sight sight = sees(task, task->first_token + i / group);
+            task->first[i] = clamp_to(sight.first - from, n_keys);
+            task->last[i] = clamp_to(sight.last - from, n_keys);
         }
         for (int i = task->n_queries; i < task->n_queries + task->n_beside; i++) {
             task->first[i] = 0;
@@ -238,11 +257,12 @@ static void attend_block(struct task *task, int first_token, int tokens)
     task->first_token = first_token;
     task->n_tokens = batch->n - first_token < tokens ? batch->n - first_token : tokens;
     task->n_queries = task->n_tokens * kind->group;
-    const int64_t position = batch->position + task->first_token, first = kv_first_visible(&kind->kv, position);
+    // The first token sees the least positions, and the last one the most.
+    const int64_t first = sees(task, first_token).first, last = sees(task, first_token + task->n_tokens - 1).last;
     const int64_t begin = s->plan.exact ? stand_beside(task, first) : first;
     task_begin_first(task);
     attend_sinks(task);
-    attend_positions(task, begin, position + task->n_tokens);
+    attend_positions(task, begin, last);
     for (int q = 0; q < task->n_queries; q++)
         write_output(s, kind, task->kv_head, task->first_token, q, task->acc + (size_t)q * kind->head_dim,
                      task->sum[q] > 0 ? 1.0f / task->sum[q] : 0.0f);
@@ -449,7 +469,7 @@ void attention_attend(struct cpu_state *s, const struct batch *batch, const stru
 {
     if (cpu_selects(s, batch->n, batch->position, step->layer))
         s->policy->attend(s, batch, step, me);
-    else if (!batch->apart && (s->plan.exact || batch->n > cpu_kind_of(s, step->layer)->query_tokens))
+    else if (batch->texts || (!batch->apart && (s->plan.exact || batch->n > cpu_kind_of(s, step->layer)->query_tokens)))
         attend_blocks(s, batch, step, me);
     else
         attend_few(s, batch, step, me);

@@ -19,7 +19,7 @@ static void append_key(struct cpu_state *s, const struct batch *batch, int layer
 {
     const struct cpu_kind *kind = cpu_kind_of(s, layer);
     const int d = kind->head_dim;
-    const int64_t position = batch->position + token;
+    const int64_t position = batch_position(batch, token);
     float *k = s->k + (size_t)token * kind->kv_dim + (size_t)kv_head * d;
     if (s->record && cpu_is_far(s, layer)) {
         const size_t row =
@@ -32,7 +32,7 @@ static void append_key(struct cpu_state *s, const struct batch *batch, int layer
     policy->append(s, &(struct append){
                           .layer = layer,
                           .kv_head = kv_head,
-                          .slot = kv_slot(&kind->kv, position),
+                          .slot = kv_slot(&kind->kv, batch->position + token),
                           .position = position,
                           .token = token,
                           .n = batch->n,
@@ -45,7 +45,7 @@ static void append_one(struct cpu_state *s, const struct batch *batch, const str
 {
     const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
     const int d = kind->head_dim, group = kind->group;
-    const int64_t position = batch->position + token;
+    const int64_t position = batch_position(batch, token);
     const bool turns = !(step->traits & TRAIT_UNROTATED);
     const float *cos = turns ? kind->cos + (size_t)token * (d / 2) : NULL, *sin = kind->sin + (size_t)token * (d / 2);
 

@@ -52,7 +52,7 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
         return error_set(error, YALM_USAGE, "threads: found %d, expected 1 to %d",
                          options->n_threads > TEAM_MAX ? options->n_threads : options->n_threads_batch, TEAM_MAX);
     if (options->chunk == 0)
-        options->chunk = options->context < DEFAULT_CHUNK ? options->context : DEFAULT_CHUNK;
+        options->chunk = options->context < DEFAULT_CHUNK || config->bidirectional ? options->context : DEFAULT_CHUNK;
     if (options->chunk > MAX_CHUNK)
         return error_set(error, YALM_USAGE, "chunk: found %d, expected at most %d", options->chunk, MAX_CHUNK);
     return YALM_OK;

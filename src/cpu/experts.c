@@ -20,6 +20,18 @@ void gated_units(struct cpu_state *s, const struct unit_products *units, const f
     }
 }
 
+void plain_units(struct cpu_state *s, const struct product *up, enum activation activation, const float *h, int n,
+                 struct member *me)
+{
+    const struct matrix *w = up->w;
+    matmul_pack(s, me, type_bit(w->dtype), h, n, w->cols);
+    for (struct span rows; matmul_claim(s, me, w, w->rows, n, &rows);) {
+        matmul_rows(s, me, up, rows, h, n);
+        for (ptrdiff_t t = 0; t < n; t++)
+            s->kernels->activate[activation](up->y + t * w->rows + rows.first, s->ones, rows.last - rows.first);
+    }
+}
+
 // Of a token: logits become scores, and the active experts' scores their weights. Raw ones are not renormalised to the sum 1.
 static void weigh_by_scores(const int *chosen, float *weight, const float *scores, int n, bool raw)
 {

@@ -1,11 +1,17 @@
 #include "cpu/norms.h"
 
-void norm_tokens(struct cpu_state *s, struct member *me, float *y, const float *x, const float *weight, int n)
+void norm_tokens(struct cpu_state *s, struct member *me, float *y, const float *x, const float *weight, const float *bias,
+                 int n)
 {
     const int dim = s->config->hidden_dim;
+    const float eps = s->config->norm_eps;
     for (struct span tokens; team_claim(me, n, 1, &tokens);)
-        for (int t = tokens.first; t < tokens.last; t++)
-            s->kernels->rmsnorm(y + (size_t)t * dim, x + (size_t)t * dim, weight, dim, s->config->norm_eps);
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
+            if (s->config->layer_norm)
+                s->kernels->layernorm(y + t * dim, x + t * dim, weight, bias, dim, eps);
+            else
+                s->kernels->rmsnorm(y + t * dim, x + t * dim, weight, dim, eps);
+        }
 }
 
 void norm_and_add(struct cpu_state *s, struct member *me, float *y, const float *own, const float *sum, const float *weight,

@@ -1,9 +1,10 @@
-// RMSNorm of a batch's tokens, and of the heads of q, k and v. Each function is a step of a run (team.h).
+// Norms of a batch's tokens, and of the heads of q, k and v. Each function is a step of a run (team.h).
 #pragma once
 #include "cpu/state.h"
 
-// y[t] = rmsnorm(x[t]) for n tokens of hidden_dim components; y may be x.
-void norm_tokens(struct cpu_state *state, struct member *me, float *y, const float *x, const float *weight, int n);
+// y[t] = rmsnorm(x[t]), or LayerNorm where the model has that, for n tokens of hidden_dim components; y may be x. bias NULL: none.
+void norm_tokens(struct cpu_state *state, struct member *me, float *y, const float *x, const float *weight, const float *bias,
+                 int n);
 
 // x += rmsnorm(y + sum), of n tokens; y becomes its own norm by `own` first, where that is not NULL, and sum (n, hidden_dim)
 // counts where there is any.

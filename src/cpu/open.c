@@ -129,8 +129,7 @@ void *cpu_open(const struct backend_plan *plan, yalm_error *error)
     cpu_carve(s);
     for (int i = 0; i < config_n_kinds(s->config); i++)
         prepare_kind(s, i);
-    const int n_ones = s->config->hidden_dim > s->q_dim ? s->config->hidden_dim : s->q_dim;
-    for (int i = 0; s->ones && i < n_ones; i++)
+    for (size_t i = 0; s->ones && i < cpu_n_ones(s); i++)
         s->ones[i] = 1;
     for (int l = 0; s->key_offsets && l < s->config->n_layers; l++) {
         const struct cpu_kind *kind = cpu_kind_of(s, l);

@@ -27,7 +27,18 @@ float *walk_buffer(const struct walk *k, enum buffer which)
 static struct turn turn_of(const struct walk *k, int t)
 {
     const struct batch *batch = &k->batch;
-    return k->pass->n_turns ? k->pass->turns[t] : (struct turn){k->s, batch->position + t, batch->tokens[t]};
+    return k->pass->n_turns ? k->pass->turns[t] : (struct turn){k->s, batch_position(batch, t), batch->tokens[t]};
+}
+
+// x += the rows of a token's position and type.
+static void add_rows(const struct walk *k, int64_t position, int t, float *x)
+{
+    const struct model_weights *w = k->s->weights;
+    const int type = k->batch.types ? k->batch.types[t] : 0;
+    if (w->token_types.data)
+        k->s->kernels->add(x, (const float *)w->token_types.data + (size_t)type * w->token_types.cols, w->token_types.cols);
+    if (w->positions.data)
+        k->s->kernels->add(x, (const float *)w->positions.data + (size_t)position * w->positions.cols, w->positions.cols);
 }
 
 // And the angles of the tokens' positions, for all layers.
@@ -39,6 +50,8 @@ static void embed(const struct walk *k, const struct step *step)
         for (int t = tokens.first; t < tokens.last; t++) {
             const struct turn turn = turn_of(k, t);
             input_row(s, e, turn.token, step->number, s->x + (size_t)t * e->cols);
+            if (step->traits & TRAIT_ROWS)
+                add_rows(k, turn.position, t, s->x + (size_t)t * e->cols);
             if (s->branch)
                 memset(s->branch + (size_t)t * e->cols, 0, sizeof *s->branch * (size_t)e->cols);
             for (int i = 0; i < config_n_kinds(s->config); i++) {
@@ -148,6 +161,10 @@ static void join(const struct walk *k, const struct step *step, const float *x)
 
 static void make_units(const struct walk *k, const struct step *step, const float *x)
 {
+    if (step->traits & TRAIT_UNGATED) {
+        plain_units(k->s, &(struct product){step->w[0], step->bias[0], k->s->units}, step->activation, x, k->batch.n, k->me);
+        return;
+    }
     const struct unit_products units = {{step->w[0], step->bias[0], k->s->units},
                                         step->w[1],
                                         step->bias[1],
@@ -261,6 +278,9 @@ void walk_perform(const struct walk *k, const struct step *step, const float *x)
         break;
     case OP_SCALE:
         scale_stream(k, *step->weights->scale);
+        break;
+    case OP_NORM:
+        norm_tokens(s, k->me, s->x, s->x, step->post_norm, step->norm_bias, n);
         break;
     case OP_CAP:
         cap_logits(k, walk_buffer(k, BUFFER_LOGITS), step->number);

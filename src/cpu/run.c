@@ -22,7 +22,7 @@ static const float *read(struct walk *k, const struct step *step)
     if (step->in != BUFFER_X || !norm)
         return walk_buffer(k, step->in);
     if (norm != k->norm)
-        norm_tokens(s, k->me, s->h, s->x, norm, k->batch.n);
+        norm_tokens(s, k->me, s->h, s->x, norm, step->norm_bias, k->batch.n);
     k->norm = norm;
     return s->h;
 }
@@ -71,8 +71,8 @@ static void keep_hidden(const struct walk *k)
 {
     struct cpu_state *s = k->s;
     const size_t dim = s->config->hidden_dim;
-    if (k->batch.hidden && s->config->mtp.normed)
-        norm_tokens(s, k->me, k->batch.hidden, s->x, s->weights->norm, k->batch.n);
+    if (k->batch.hidden && (s->config->mtp.normed || k->batch.normed) && s->weights->norm)
+        norm_tokens(s, k->me, k->batch.hidden, s->x, s->weights->norm, s->weights->norm_bias, k->batch.n);
     else if (k->batch.hidden)
         for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
             memcpy(k->batch.hidden + (size_t)tokens.first * dim, s->x + (size_t)tokens.first * dim,
@@ -109,7 +109,7 @@ static void run_experts(const struct walk *k, const struct step *step, const flo
         experts_add(s, step, &round, k->me);
     }
     if (step->post_norm)
-        norm_tokens(s, k->me, s->expert_sum, s->expert_sum, step->post_norm, n);
+        norm_tokens(s, k->me, s->expert_sum, s->expert_sum, step->post_norm, NULL, n);
 }
 
 static void run_step(struct walk *k, int i)

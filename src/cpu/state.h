@@ -110,7 +110,8 @@ struct cpu_state {
     float *squares;  // (chunk, 2) and one more: of q and k, that ranks normalise as a whole; else NULL
     float *units;    // (chunk, ffn_dim), or before the first layer (chunk, n_layers, layer_input_dim)
     float *inputs;   // (chunk, n_layers, layer_input_dim); NULL where layers have none
-    float *ones;     // weights of norms that have none: (hidden_dim or q_dim, whichever is more)
+    float *ones;     // weights of norms that have none, and what units without a gate are multiplied by: (hidden_dim, q_dim or
+                     // ffn_dim, whichever is most)
     float *packed;   // kernels->packed_size() for the widest product
     void *halves;    // half->size() for the widest product; NULL where no matrix is multiplied so
     void *quantised; // quant_kernels' size() for the widest product; NULL where no matrix is quantised
@@ -169,6 +170,11 @@ static inline void *cpu_own(const struct cpu_state *s, void *of_first, int threa
 static inline int cpu_group(const struct cpu_state *s)
 {
     return s->far->group;
+}
+static inline size_t cpu_n_ones(const struct cpu_state *s)
+{
+    const size_t units = (size_t)s->recipe.width[BUFFER_UNITS], dim = (size_t)s->config->hidden_dim, q = (size_t)s->q_dim;
+    return units > dim ? (units > q ? units : q) : dim > q ? dim : q;
 }
 // What a block's results are added to.
 static inline float *cpu_residual(const struct cpu_state *s)

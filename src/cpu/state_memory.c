@@ -160,8 +160,8 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     carve_kinds(s, c);
     if (width[BUFFER_INPUTS])
         s->inputs = carve(c, chunk * width[BUFFER_INPUTS], sizeof(float));
-    if (s->recipe.traits & (TRAIT_BARE | TRAIT_VALUES))
-        s->ones = carve(c, max_size(dim, s->q_dim), sizeof(float));
+    if (s->recipe.traits & (TRAIT_BARE | TRAIT_VALUES | TRAIT_UNGATED))
+        s->ones = carve(c, cpu_n_ones(s), sizeof(float));
     s->x = carve(c, chunk * dim, sizeof(float));
     s->h = carve(c, chunk * dim, sizeof(float));
     s->q = carve(c, chunk * width[BUFFER_Q], sizeof(float));

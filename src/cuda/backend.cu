@@ -80,6 +80,10 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
 {
     if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
+    if (config_cpu_alone(config))
+        return error_set(error, YALM_USAGE,
+                         "device cuda: LayerNorm, learned positions, MLPs without a gate and attention both ways do not run on "
+                         "the GPU (-d cpu runs them)");
     if (config->guesses)
         return error_set(error, YALM_USAGE, "device cuda: an MTP head does not run on the GPU (-d cpu runs it)");
     if (options->activations > YALM_ACTIVATIONS_INT16)

@@ -28,6 +28,11 @@ struct backend_plan {
     bool together;            // the backend's own affair: a state whose tokens are of several sessions
 };
 
+// Where a token's text begins and ends in a batch of several.
+struct extent {
+    int first, last;
+};
+
 // Tokens at positions position … position + n - 1, after which the cache holds their keys and values.
 struct batch {
     const int32_t *tokens; // (n), each below vocab_size
@@ -41,7 +46,12 @@ struct batch {
     // config->mtp.normed has them. NULL: none.
     const float *given;
     float *hidden;
-    bool apart; // each token becomes, to the bit, what it would in a batch of its own; n is at most what most_apart() says
+    // Of several texts, each at its own positions from 0 on: (n) where each token's lies, and its type, NULL: all 0. `position` is
+    // 0 then, and the cache holds nothing for later batches. Tokens see no other text's. NULL: one text.
+    const struct extent *texts;
+    const uint8_t *types;
+    bool normed; // `hidden` is normalised by the last norm, where the model has one
+    bool apart;  // each token becomes, to the bit, what it would in a batch of its own; n is at most what most_apart() says
 };
 
 // One draw from logits that a backend keeps.
@@ -130,6 +140,11 @@ struct backend {
     yalm_status (*invite)(void *invitation, yalm_error *error);
     yalm_status (*join)(void *state, const void *invitation, yalm_error *error);
 };
+
+static inline int64_t batch_position(const struct batch *batch, int t)
+{
+    return batch->texts ? t - batch->texts[t].first : batch->position + t;
+}
 
 extern const struct backend backend_cpu;
 

@@ -1,4 +1,5 @@
-// A text's vector: what its tokens have become before the classifier, pooled ("pooling" in docs/format.md).
+// Texts' vectors: what their tokens have become before the classifier, pooled ("pooling" in docs/format.md); and how well two
+// texts go together ("score" there).
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 #include "engine/session.h"
 #include "util/error.h"
 
+// What a text that goes alone, piece by piece, leaves.
 struct embedding {
     const yalm_model *model;
     float *rows; // (chunk, hidden_dim), of the batch that is evaluated
@@ -17,82 +19,308 @@ float *embed_rows(struct embedding *e)
     return e->rows;
 }
 
-// rmsnorm(x; norm), where the backend has not done that already (struct batch).
-static double norm_factor(const yalm_model *model, const float *x)
+// Adds n rows of x (n, dim) to a text's sum, or what pooling takes in its place.
+static void pool(double *sum, const struct model_config *c, const float *x, int n)
 {
-    const struct model_config *c = &model->config;
-    double squares = 0;
-    for (int i = 0; i < c->hidden_dim; i++)
-        squares += (double)x[i] * x[i];
-    return 1 / sqrt(squares / c->hidden_dim + c->norm_eps);
+    const bool all = c->pooling == POOLING_MEAN;
+    const int from = c->pooling == POOLING_LAST ? n - 1 : 0, to = c->pooling == POOLING_FIRST ? 1 : n;
+    for (int t = from; t < to; t++)
+        for (int i = 0; i < c->hidden_dim; i++)
+            sum[i] = (all ? sum[i] : 0) + (double)x[(size_t)t * (size_t)c->hidden_dim + i];
 }
 
 void embed_take(struct embedding *e, int n)
 {
-    const struct model_config *c = &e->model->config;
-    const float *weight = c->mtp.normed ? NULL : e->model->weights.norm;
-    const bool last = c->pooling == POOLING_LAST;
-    for (int t = last ? n - 1 : 0; t < n; t++) {
-        const float *x = e->rows + (size_t)t * (size_t)c->hidden_dim;
-        const double factor = weight ? norm_factor(e->model, x) : 1;
-        for (int i = 0; i < c->hidden_dim; i++)
-            e->sum[i] = (last ? 0 : e->sum[i]) + factor * x[i] * (weight ? weight[i] : 1);
+    pool(e->sum, &e->model->config, e->rows, n);
+}
+
+// y (rows) = w · x + bias, in double: once for a text.
+static void multiply(double *y, const struct matrix *w, const float *bias, const double *x)
+{
+    const float *row = w->data;
+    for (int r = 0; r < w->rows; r++, row += w->cols) {
+        y[r] = bias ? (double)bias[r] : 0;
+        for (int i = 0; i < w->cols; i++)
+            y[r] += (double)row[i] * x[i];
     }
 }
 
-static yalm_status check(const yalm_session *s, int n, yalm_error *error)
+static int vector_dim(const struct model_config *c)
 {
-    if (s->model->config.pooling == POOLING_NONE)
-        return error_set(error, YALM_USAGE, "the model makes no vectors of texts: it was trained to go on with them");
+    return c->n_dense ? c->dense_dims[c->n_dense - 1] : c->hidden_dim;
+}
+
+// Doubles that a vector or a score takes on its way, twice.
+static size_t widest(const struct model_config *c)
+{
+    int most = c->hidden_dim;
+    for (int i = 0; i < c->n_dense; i++)
+        most = c->dense_dims[i] > most ? c->dense_dims[i] : most;
+    return (size_t)most;
+}
+
+// x: (2, widest()), the first of which holds the sum.
+static yalm_status take_vector(const yalm_model *model, double *x, float *vector, yalm_error *error)
+{
+    const struct model_config *c = &model->config;
+    double *from = x, *to = x + widest(c), squares = 0;
+    for (int i = 0; i < c->n_dense; i++) {
+        multiply(to, &model->weights.dense[i], NULL, from);
+        double *const made = to;
+        to = from;
+        from = made;
+    }
+    for (int i = 0; i < vector_dim(c); i++)
+        squares += from[i] * from[i];
+    if (!(squares > 0) || !isfinite(squares))
+        return error_set(error, YALM_FAILED, "the text's vector has no finite length");
+    for (int i = 0; i < vector_dim(c); i++)
+        vector[i] = (float)(from[i] / sqrt(squares));
+    return YALM_OK;
+}
+
+static yalm_status take_score(const yalm_model *model, const float *first, double *x, float *score, yalm_error *error)
+{
+    const struct model_weights *w = &model->weights;
+    const int dim = model->config.hidden_dim;
+    double *made = x + widest(&model->config), out;
+    for (int i = 0; i < dim; i++)
+        x[i] = (double)first[i];
+    multiply(made, &w->score_dense, w->score_dense_bias, x);
+    for (int i = 0; i < dim; i++)
+        made[i] = tanh(made[i]);
+    multiply(&out, &w->score_out, w->score_out_bias, made);
+    *score = (float)out;
+    return isfinite(out) ? YALM_OK : error_set(error, YALM_FAILED, "the texts' score is not finite");
+}
+
+// ------------------------------------------------------------------------------------------ several texts at once
+
+// A batch of texts of any lengths, without padding.
+struct lot {
+    yalm_session *s;
+    float *rows;           // (chunk, hidden_dim)
+    double *x;             // (2, widest())
+    int32_t *tokens;       // (chunk)
+    struct extent *texts;  // (chunk)
+    uint8_t *types;        // (chunk)
+    int n, first, n_texts; // tokens; the first text, and how many there are
+    bool scores;
+    float *out; // of all texts: (n, vector_dim()), or scores (n)
+};
+
+static void lot_free(struct lot *lot)
+{
+    free(lot->rows);
+    free(lot->x);
+    free(lot->tokens);
+    free(lot->texts);
+    free(lot->types);
+}
+
+static yalm_status lot_open(struct lot *lot, yalm_session *s, bool scores, float *out, yalm_error *error)
+{
+    const size_t chunk = (size_t)s->options.chunk, dim = (size_t)s->model->config.hidden_dim;
+    *lot = (struct lot){.s = s, .scores = scores, .out = out};
+    lot->rows = malloc(sizeof *lot->rows * chunk * dim);
+    lot->x = malloc(2 * sizeof *lot->x * widest(&s->model->config));
+    lot->tokens = malloc(sizeof *lot->tokens * chunk);
+    lot->texts = malloc(sizeof *lot->texts * chunk);
+    lot->types = malloc(chunk);
+    if (lot->rows && lot->x && lot->tokens && lot->texts && lot->types)
+        return YALM_OK;
+    lot_free(lot);
+    return error_set(error, YALM_NO_MEMORY, "out of memory for vectors of %zu tokens", chunk);
+}
+
+static void lot_add(struct lot *lot, const int32_t *tokens, int n, int type)
+{
+    for (int i = 0; i < n; i++, lot->n++) {
+        lot->tokens[lot->n] = tokens[i];
+        lot->types[lot->n] = (uint8_t)type;
+    }
+}
+
+static void lot_end_text(struct lot *lot, int first)
+{
+    for (int t = first; t < lot->n; t++)
+        lot->texts[t] = (struct extent){first, lot->n};
+    lot->n_texts++;
+}
+
+// Evaluates it, and begins the next one.
+static yalm_status lot_run(struct lot *lot, yalm_error *error)
+{
+    yalm_session *s = lot->s;
+    const struct model_config *c = &s->model->config;
+    if (lot->n == 0)
+        return YALM_OK;
+    const struct batch batch = {.tokens = lot->tokens,
+                                .n = lot->n,
+                                .hidden = lot->rows,
+                                .texts = lot->texts,
+                                .types = c->n_token_types > 1 ? lot->types : NULL,
+                                .normed = true};
+    yalm_status status = atomic_load(&s->cancel) ? error_set(error, YALM_INTERRUPTED, "interrupted")
+                                                 : s->backend->evaluate(s->state, &batch, error);
+    if (status != YALM_OK)
+        atomic_store(&s->cancel, false);
+    for (int t = 0, i = lot->first; t < lot->n && status == YALM_OK; t = lot->texts[t].last, i++) {
+        const float *x = lot->rows + (size_t)t * (size_t)c->hidden_dim;
+        if (lot->scores) {
+            status = take_score(s->model, x, lot->x, lot->out + i, error);
+            continue;
+        }
+        memset(lot->x, 0, sizeof *lot->x * (size_t)c->hidden_dim);
+        pool(lot->x, c, x, lot->texts[t].last - t);
+        status = take_vector(s->model, lot->x, lot->out + (size_t)i * (size_t)vector_dim(c), error);
+    }
+    lot->first += lot->n_texts;
+    lot->n = lot->n_texts = 0;
+    return status;
+}
+
+// ------------------------------------------------------------------------------------------ the public functions
+
+static yalm_status check(yalm_session *s, bool scores, yalm_error *error)
+{
+    const struct model_config *c = &s->model->config;
+    if (scores && !c->scores)
+        return error_set(error, YALM_USAGE, "the model gives no scores: it was not trained to compare two texts");
+    if (!scores && c->pooling == POOLING_NONE)
+        return error_set(error, YALM_USAGE,
+                         c->scores ? "the model makes no vectors of texts: it scores how well two go together"
+                                   : "the model makes no vectors of texts: it was trained to go on with them");
     if (s->backend != &backend_cpu || s->model->group)
         return error_set(error, YALM_USAGE, "vectors of texts: found device %s%s, expected cpu and one process",
                          s->options.device, s->model->group ? " on several machines" : "");
-    if (n < 0)
-        return error_set(error, YALM_USAGE, "number of tokens: found %d, expected 0 or more", n);
-    return YALM_OK;
+    return yalm_rollback(s, 0, error);
 }
 
-static yalm_status take_vector(const struct embedding *e, float *vector, yalm_error *error)
+// Tokens that a batch has room for. Recurrent layers carry what one text leaves to the next.
+static int room(const yalm_session *s)
 {
-    const int dim = e->model->config.hidden_dim;
-    double squares = 0;
-    for (int i = 0; i < dim; i++)
-        squares += e->sum[i] * e->sum[i];
-    if (!(squares > 0) || !isfinite(squares))
-        return error_set(error, YALM_FAILED, "the text's vector has no finite length");
-    for (int i = 0; i < dim; i++)
-        vector[i] = (float)(e->sum[i] / sqrt(squares));
-    return YALM_OK;
-}
-
-yalm_status yalm_embed(yalm_session *s, const int32_t *tokens, int n, float *vector, yalm_error *error)
-{
-    yalm_status status = check(s, n, error);
-    if (status == YALM_OK)
-        status = yalm_rollback(s, 0, error);
-    if (status != YALM_OK)
-        return status;
     const struct model_config *c = &s->model->config;
-    const size_t dim = (size_t)c->hidden_dim, all = (size_t)n + (c->pooling_end >= 0);
+    int room = config_recurs(c) ? 0 : s->options.chunk;
+    for (int kind = 0; kind < config_n_kinds(c); kind++)
+        room = s->kv[kind].capacity < room ? s->kv[kind].capacity : room;
+    return room;
+}
+
+static yalm_status check_text(const yalm_session *s, const yalm_text *text, int64_t all, yalm_error *error)
+{
+    const struct model_config *c = &s->model->config;
+    const int most = c->bidirectional && room(s) < s->options.context ? room(s) : s->options.context;
+    if (text->n < 0 || all < 1)
+        return error_set(error, YALM_USAGE, "number of tokens: found %lld, expected 1 or more", (long long)all);
+    if (all > most)
+        return error_set(error, YALM_USAGE, "the text has %lld tokens, and the context holds %d%s", (long long)all, most,
+                         most < s->options.context ? ", which are read at once (machine.chunk)" : "");
+    for (int i = 0; i < text->n; i++)
+        if (text->tokens[i] < 0 || text->tokens[i] >= c->vocab_size)
+            return error_set(error, YALM_USAGE, "token %d of %d: found id %d, expected 0 to %d", i + 1, text->n,
+                             text->tokens[i], c->vocab_size - 1);
+    return YALM_OK;
+}
+
+// A text that does not go with others, piece by piece.
+static yalm_status embed_alone(yalm_session *s, const yalm_text *given, float *vector, double *x, yalm_error *error)
+{
+    const struct model_config *c = &s->model->config;
+    const size_t all = (size_t)given->n + (c->pooling_end >= 0);
     struct embedding e = {
-        .model = s->model, .rows = malloc(sizeof(float) * dim * (size_t)s->options.chunk), .sum = calloc(dim, sizeof(double))};
+        .model = s->model, .rows = malloc(sizeof(float) * (size_t)c->hidden_dim * (size_t)s->options.chunk), .sum = x};
     int32_t *text = malloc(sizeof *text * (all + 1));
-    if (e.rows && e.sum && text && all <= INT32_MAX) {
-        if (n > 0)
-            memcpy(text, tokens, sizeof *text * (size_t)n);
-        text[n] = c->pooling_end;
+    yalm_status status = YALM_OK;
+    memset(x, 0, sizeof *x * (size_t)c->hidden_dim);
+    if (e.rows && text) {
+        if (given->n > 0)
+            memcpy(text, given->tokens, sizeof *text * (size_t)given->n);
+        text[given->n] = c->pooling_end;
         s->embedding = &e;
         status = yalm_eval(s, text, (int)all, YALM_LOGITS_NONE, error);
         s->embedding = NULL;
         if (status == YALM_OK)
-            status = take_vector(&e, vector, error);
+            status = take_vector(s->model, x, vector, error);
         const yalm_status emptied = yalm_rollback(s, 0, status == YALM_OK ? error : NULL);
         status = status == YALM_OK ? emptied : status;
         mtp_forget(s);
     } else
-        status = error_set(error, YALM_NO_MEMORY, "out of memory for a vector of %d tokens", n);
+        status = error_set(error, YALM_NO_MEMORY, "out of memory for a vector of %zu tokens", all);
     free(e.rows);
-    free(e.sum);
     free(text);
     return status;
+}
+
+static yalm_status add_text(struct lot *lot, const yalm_text *text, yalm_error *error)
+{
+    const struct model_config *c = &lot->s->model->config;
+    const int64_t all = (int64_t)text->n + (c->pooling_end >= 0);
+    yalm_status status = check_text(lot->s, text, all, error);
+    if (status == YALM_OK && lot->n + all > room(lot->s))
+        status = lot_run(lot, error);
+    if (status != YALM_OK)
+        return status;
+    if (all > room(lot->s)) {
+        status = embed_alone(lot->s, text, lot->out + (size_t)lot->first * (size_t)vector_dim(c), lot->x, error);
+        lot->first++;
+        return status;
+    }
+    const int first = lot->n;
+    lot_add(lot, text->tokens, text->n, 0);
+    lot_add(lot, &c->pooling_end, c->pooling_end >= 0, 0);
+    lot_end_text(lot, first);
+    return YALM_OK;
+}
+
+// The query, what stands between, the text, and what ends it.
+static yalm_status add_pair(struct lot *lot, const yalm_text *query, const yalm_text *text, yalm_error *error)
+{
+    const struct model_config *c = &lot->s->model->config;
+    const int64_t all = (int64_t)query->n + c->n_between + text->n + (c->pooling_end >= 0);
+    yalm_status status = check_text(lot->s, query, all, error);
+    if (status == YALM_OK)
+        status = check_text(lot->s, text, all, error);
+    if (status == YALM_OK && lot->n + all > room(lot->s))
+        status = lot_run(lot, error);
+    if (status != YALM_OK)
+        return status;
+    const int first = lot->n, type = c->n_token_types > 1;
+    lot_add(lot, query->tokens, query->n, 0);
+    lot_add(lot, c->between, c->n_between, 0);
+    lot_add(lot, text->tokens, text->n, type);
+    lot_add(lot, &c->pooling_end, c->pooling_end >= 0, type);
+    lot_end_text(lot, first);
+    return YALM_OK;
+}
+
+static yalm_status run(yalm_session *s, const yalm_text *query, const yalm_text *texts, int n, float *out, yalm_error *error)
+{
+    struct lot lot;
+    yalm_status status = check(s, query, error);
+    if (status == YALM_OK)
+        status = lot_open(&lot, s, query, out, error);
+    if (status != YALM_OK)
+        return status;
+    for (int i = 0; i < n && status == YALM_OK; i++)
+        status = query ? add_pair(&lot, query, &texts[i], error) : add_text(&lot, &texts[i], error);
+    if (status == YALM_OK)
+        status = lot_run(&lot, error);
+    lot_free(&lot);
+    return status;
+}
+
+yalm_status yalm_embed_texts(yalm_session *s, const yalm_text *texts, int n, float *vectors, yalm_error *error)
+{
+    return run(s, NULL, texts, n, vectors, error);
+}
+
+yalm_status yalm_score_texts(yalm_session *s, yalm_text query, const yalm_text *texts, int n, float *scores, yalm_error *error)
+{
+    return run(s, &query, texts, n, scores, error);
+}
+
+yalm_status yalm_embed(yalm_session *s, const int32_t *tokens, int n, float *vector, yalm_error *error)
+{
+    return run(s, NULL, &(yalm_text){tokens, n}, 1, vector, error);
 }

@@ -79,7 +79,10 @@ static void fill_info(yalm_model *model)
     for (int l = 0; l < c->n_layers; l++)
         info->n_recurrent_layers += config_is_recurrent(c, l);
     info->mtp = c->mtp.there;
-    info->pooling = (const char *const[POOLINGS]){NULL, "last", "mean"}[c->pooling];
+    info->pooling = (const char *const[POOLINGS]){NULL, "last", "mean", "first"}[c->pooling];
+    info->bidirectional = c->bidirectional;
+    info->scores = c->scores;
+    info->vector_dim = c->pooling == POOLING_NONE ? 0 : c->n_dense ? c->dense_dims[c->n_dense - 1] : c->hidden_dim;
     info->n_experts = c->n_experts;
     info->n_active_experts = c->n_active_experts;
     info->bos = c->bos;

@@ -194,6 +194,8 @@ static yalm_status check_room(const yalm_session *s, int n, yalm_error *error)
 {
     if (n < 1)
         return error_set(error, YALM_USAGE, "number of tokens: found %d, expected 1 or more", n);
+    if (s->model->config.bidirectional)
+        return error_set(error, YALM_USAGE, "the model reads whole texts, and does not go on with them (-m embed, -m serve)");
     if (!s->options.endless && n > s->options.context - s->position)
         return error_set(error, YALM_USAGE, "the context holds %d tokens: %lld are there and %d more were given",
                          s->options.context, (long long)s->position, n);
@@ -286,6 +288,7 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         if (n == 1 && which == YALM_LOGITS_LAST)
             batch = ahead_batch(s, tokens[0], with_ahead);
         ahead_forget(s);
+        batch.normed = s->embedding;
         batch.hidden = s->embedding ? embed_rows(s->embedding) : mtp_rows(s, &batch);
         if (s->position + batch.n > s->high_water)
             s->high_water = s->position + batch.n;

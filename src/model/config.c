@@ -14,13 +14,14 @@
 
 enum {
     MAX_LAYERS = CONFIG_MAX_LAYERS,
-    MAX_DIM = 1 << 20, // hidden_dim, ffn_dim, and n_heads * head_dim: rows and columns of a layer's matrices
+    MAX_DIM = CONFIG_MAX_DIM,
     MAX_HEADS = 1 << 14,
     MAX_HEAD_DIM = 1 << 12,
     MAX_DELTA_HEADS = 1 << 12, // three for each token of a batch are numbered by an int
     MAX_VOCAB = 1 << 24,       // float32 still tells all ids apart
     MAX_CONTEXT = 1 << 28,     // positions plus a chunk stay far inside int
     MAX_EXPERTS = 1 << 10,
+    MAX_TOKEN_TYPES = 1 << 8, // a batch has a byte for each token's
 };
 
 struct config_reader {
@@ -37,7 +38,7 @@ static yalm_status refuse(const struct config_reader *r, const char *what, const
 
 static yalm_status read_names(struct config_reader *r)
 {
-    static const char *const activations[ACTIVATIONS] = {"silu", "gelu_tanh", "clamped"};
+    static const char *const activations[ACTIVATIONS] = {"silu", "gelu_tanh", "clamped", "gelu"};
     const char *name, *activation;
     yalm_status status = json_get_string(&name, &r->object, "architecture", r->error);
     if (status == YALM_OK && strlen(name) >= sizeof r->config->architecture)
@@ -50,7 +51,7 @@ static yalm_status read_names(struct config_reader *r)
     while (a < ACTIVATIONS && strcmp(activation, activations[a]) != 0)
         a++;
     if (a == ACTIVATIONS)
-        return refuse(r, "config.activation", activation, "silu, gelu_tanh or clamped");
+        return refuse(r, "config.activation", activation, "silu, gelu_tanh, gelu or clamped");
     r->config->activation = (enum activation)a;
     snprintf(r->config->architecture, sizeof r->config->architecture, "%s", name);
     return YALM_OK;
@@ -106,12 +107,21 @@ static const struct member {
     {"query_growth", NUMBER, AT(query_growth), FACTOR, true},
     {"query_growth_context", SIZE, AT(query_growth_context), 0, MAX_CONTEXT, true},
     {"embedding_scale", NUMBER, AT(embedding_scale), FACTOR, true},
+    {"bidirectional", FLAG, AT(bidirectional), 0, 1, true},
+    {"layer_norm", FLAG, AT(layer_norm), 0, 1, true},
+    {"norm_bias", FLAG, AT(norm_bias), 0, 1, true},
+    {"embedding_norm", FLAG, AT(embedding_norm), 0, 1, true},
+    {"post_norm", FLAG, AT(post_norm), 0, 1, true},
+    {"bare_first", FLAG, AT(bare_first), 0, 1, true},
+    {"ungated", FLAG, AT(ungated), 0, 1, true},
+    {"learned_positions", FLAG, AT(learned_positions), 0, 1, true},
+    {"n_token_types", SIZE, AT(n_token_types), 0, MAX_TOKEN_TYPES, true},
 };
 #undef AT
 #undef FACTOR
 // Members with readers of their own.
-static const char *const others[] = {"architecture", "activation",       "rope", "bos",    "eos", "kinds",
-                                     "dense_layers", "unrotated_layers", "mtp",  "pooling"};
+static const char *const others[] = {"architecture", "activation",       "rope", "bos",     "eos",  "kinds",
+                                     "dense_layers", "unrotated_layers", "mtp",  "pooling", "score"};
 enum { N_MEMBERS = sizeof members / sizeof *members, N_OTHERS = sizeof others / sizeof *others };
 
 static yalm_status check_members(const struct config_reader *r)
@@ -164,9 +174,49 @@ static yalm_status read_layers(struct config_reader *r, const char *key, bool *l
     return YALM_OK;
 }
 
+// A list of at most `most` integers, where there is one.
+static yalm_status read_list(struct config_reader *r, const struct json_object *object, const char *key, int min, int max,
+                             int most, int *list, int *n)
+{
+    const cJSON *array;
+    if (!json_has(object, key))
+        return YALM_OK;
+    const yalm_status status = json_get_array(&array, object, key, r->error);
+    if (status != YALM_OK)
+        return status;
+    for (const cJSON *node = array->child; node; node = node->next) {
+        int64_t value;
+        if (*n == most || !json_integer_in(node, min, max, &value))
+            return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: '%s.%s': expected at most %d integers from %d to %d",
+                             object->path, object->where, key, most, min, max);
+        list[(*n)++] = (int)value;
+    }
+    return YALM_OK;
+}
+
+static yalm_status read_score(struct config_reader *r)
+{
+    static const char *const keys[] = {"between", "end"};
+    int64_t end = -1;
+    struct model_config *c = r->config;
+    struct json_object object;
+    c->scores = json_has(&r->object, "score");
+    if (!c->scores)
+        return YALM_OK;
+    yalm_status status = json_get_object(&object, &r->object, "score", "config.score", r->error);
+    if (status == YALM_OK)
+        status = json_only(&object, keys, 2, r->error);
+    if (status == YALM_OK)
+        status = json_get_integer(&end, &object, "end", -1, c->vocab_size - 1, r->error);
+    c->pooling_end = (int32_t)end;
+    return status == YALM_OK
+               ? read_list(r, &object, "between", 0, c->vocab_size - 1, CONFIG_MAX_BETWEEN, c->between, &c->n_between)
+               : status;
+}
+
 static yalm_status read_pooling(struct config_reader *r)
 {
-    static const char *const keys[] = {"by", "end"}, *const names[POOLINGS] = {"", "last", "mean"};
+    static const char *const keys[] = {"by", "end", "dense"}, *const names[POOLINGS] = {"", "last", "mean", "first"};
     struct json_object object;
     const char *by;
     int64_t end = -1;
@@ -175,18 +225,20 @@ static yalm_status read_pooling(struct config_reader *r)
         return YALM_OK;
     yalm_status status = json_get_object(&object, &r->object, "pooling", "config.pooling", r->error);
     if (status == YALM_OK)
-        status = json_only(&object, keys, 2, r->error);
+        status = json_only(&object, keys, 3, r->error);
     if (status == YALM_OK)
         status = json_get_string(&by, &object, "by", r->error);
     if (status == YALM_OK)
         status = json_get_integer(&end, &object, "end", -1, r->config->vocab_size - 1, r->error);
+    if (status == YALM_OK)
+        status = read_list(r, &object, "dense", 1, MAX_DIM, CONFIG_MAX_DENSE, r->config->dense_dims, &r->config->n_dense);
     if (status != YALM_OK)
         return status;
     int p = POOLING_LAST;
     while (p < POOLINGS && strcmp(by, names[p]) != 0)
         p++;
     if (p == POOLINGS)
-        return refuse(r, "config.pooling.by", by, "last or mean");
+        return refuse(r, "config.pooling.by", by, "last, mean or first");
     if (config_kinds_share(r->config)) // later layers do not see every token
         return refuse(r, "config.pooling", by, "none where layers share keys");
     r->config->pooling = (enum pooling)p;
@@ -365,114 +417,6 @@ static yalm_status read_ids(struct config_reader *r)
     return YALM_OK;
 }
 
-// Of kind's layers, or with kind 0 of those that no member of `kinds` names.
-static yalm_status check_heads(const struct config_reader *r, int kind)
-{
-    const struct model_config *c = r->config;
-    const char *path = r->object.path;
-    const int n_kv_heads = config_kind_kv_heads(c, kind), head_dim = config_kind_head_dim(c, kind);
-    if (c->n_heads % n_kv_heads != 0)
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.n_heads': found %d, expected a multiple of n_kv_heads = %d", path, c->n_heads,
-                         n_kv_heads);
-    if (head_dim % 2 != 0)
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.head_dim': found %d, expected an even number", path,
-                         head_dim);
-    if ((int64_t)c->n_heads * head_dim > MAX_DIM)
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.n_heads' times 'head_dim': found %lld, expected at most %d", path,
-                         (long long)c->n_heads * head_dim, MAX_DIM);
-    return YALM_OK;
-}
-
-// Whether two kinds' keys and values are alike, and seen alike.
-static bool see_alike(const struct model_config *c, int a, int b)
-{
-    const struct layer_kind *x = &c->kinds[a], *y = &c->kinds[b];
-    return x->sliding_window == y->sliding_window && rope_equal(&x->rope, &y->rope) &&
-           config_kind_head_dim(c, a) == config_kind_head_dim(c, b) &&
-           config_kind_kv_heads(c, a) == config_kind_kv_heads(c, b) && config_kind_keeps(c, b);
-}
-
-static yalm_status check_sharing(const struct config_reader *r)
-{
-    const struct model_config *c = r->config;
-    bool met[CONFIG_MAX_KINDS] = {false}, closed[CONFIG_MAX_KINDS] = {false};
-    for (int l = 0; l < c->n_layers; l++) {
-        const int kind = c->kind_of_layer[l], of = c->kinds[kind].kv_of;
-        met[kind] = true;
-        if (closed[kind] || (c->kinds[kind].shares_keys && (!met[of] || !see_alike(c, kind, of))))
-            return error_set(
-                r->error, YALM_BAD_MODEL,
-                "%s: metadata: 'config.kinds.kv_of': expected a kind with keys of its own, alike, whose layers all "
-                "come before",
-                r->object.path);
-        if (c->kinds[kind].shares_keys)
-            closed[of] = true;
-    }
-    return YALM_OK;
-}
-
-static yalm_status check_kinds(const struct config_reader *r)
-{
-    yalm_status status = YALM_OK;
-    for (int kind = 0; kind < config_n_kinds(r->config) && status == YALM_OK; kind++)
-        if (kind == 0 || config_kind_attends(r->config, kind))
-            status = check_heads(r, kind);
-    return status == YALM_OK ? check_sharing(r) : status;
-}
-
-// What no single number tells.
-static yalm_status check(const struct config_reader *r)
-{
-    const struct model_config *c = r->config;
-    const char *path = r->object.path;
-    const yalm_status status = check_kinds(r);
-    if (status != YALM_OK)
-        return status;
-    if (c->attention_bias && c->qkv_bias)
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.qkv_bias': found true beside attention_bias", path);
-    if ((c->query_growth > 0) != (c->query_growth_context > 0))
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.query_growth': found without 'query_growth_context', or that without it", path);
-    if (c->qk_norm && c->whole_qk_norm)
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.whole_qk_norm': found true beside qk_norm", path);
-    if (c->norms_after && c->norms_around)
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.norms_around': found true beside norms_after", path);
-    if (c->expert_norms && (!c->norms_around || c->shared_ffn_dim == 0 || c->sigmoid_router))
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.expert_norms': expected with norms_around and shared_ffn_dim, without "
-                         "sigmoid_router",
-                         path);
-    if ((c->norms_after || c->norms_around) && c->n_experts > 0 && !c->expert_norms)
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': found true beside experts", path,
-                         c->norms_after ? "norms_after" : "norms_around");
-    if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights || c->router_bias || c->n_dense_layers > 0))
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.expert_ffn_dim', 'raw_expert_weights', 'router_bias' or 'dense_layers': found "
-                         "without experts",
-                         path);
-    if (c->n_experts == 0 && (c->sigmoid_router || c->expert_scale > 0 || c->shared_ffn_dim > 0))
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.sigmoid_router', 'expert_scale' or 'shared_ffn_dim': found without experts",
-                         path);
-    if ((int64_t)c->n_layers * c->layer_input_dim > MAX_DIM)
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.layer_input_dim': found %d, expected at most %d of all layers together", path,
-                         c->layer_input_dim, MAX_DIM);
-    if (c->shared_gate && c->shared_ffn_dim == 0)
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.shared_gate': found without 'shared_ffn_dim'", path);
-    if (c->mtp.there && (config_is_recurrent(c, c->n_layers) || c->layer_input_dim > 0 || config_kinds_share(c)))
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.mtp': found where layers share keys or have inputs of their own, or with a "
-                         "recurrent layer",
-                         path);
-    if (c->n_active_experts > c->n_experts || (c->n_experts > 0 && c->n_active_experts == 0))
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_active_experts': found %d, expected %d to %d", path,
-                         c->n_active_experts, c->n_experts > 0, c->n_experts);
-    return YALM_OK;
-}
-
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error)
 {
     memset(config, 0, sizeof *config); // gaps as well: see_alike() compares rotations as bytes
@@ -494,5 +438,7 @@ yalm_status config_read(struct model_config *config, const struct container *con
         status = read_ids(&r);
     if (status == YALM_OK)
         status = read_pooling(&r);
-    return status == YALM_OK ? check(&r) : status;
+    if (status == YALM_OK)
+        status = read_score(&r);
+    return status == YALM_OK ? config_check(config, r.object.path, error) : status;
 }

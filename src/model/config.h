@@ -22,7 +22,12 @@ struct rope_config {
     double short_factors[ROPE_MAX_FACTORS], long_factors[ROPE_MAX_FACTORS]; // longrope: (rotary_dim / 2)
 };
 
-enum { CONFIG_MAX_LAYERS = 1 << 10, CONFIG_MAX_KINDS = 4, CONFIG_MAX_CONV = 64 };
+enum {
+    CONFIG_MAX_LAYERS = 1 << 10,
+    CONFIG_MAX_KINDS = 4,
+    CONFIG_MAX_CONV = 64,
+    CONFIG_MAX_DIM = 1 << 20 // hidden_dim, ffn_dim, and n_heads * head_dim: rows and columns of a layer's matrices
+};
 
 // A recurrent layer: in attention's place each value head has a matrix that is carried from token to token (Gated DeltaNet:
 // Yang, Kautz and Hatamizadeh, arXiv 2412.06464).
@@ -52,7 +57,9 @@ struct mtp_config {
 };
 
 // How what a text's tokens have become makes one vector of it.
-enum pooling { POOLING_NONE, POOLING_LAST, POOLING_MEAN, POOLINGS };
+enum pooling { POOLING_NONE, POOLING_LAST, POOLING_MEAN, POOLING_FIRST, POOLINGS };
+
+enum { CONFIG_MAX_DENSE = 4, CONFIG_MAX_BETWEEN = 4 };
 
 struct model_config {
     char architecture[64]; // the source's name for it: for people, nothing is decided by it
@@ -91,11 +98,27 @@ struct model_config {
     // With norms_around: the shared expert and the others each have norms of their own, and an expert's weight has a factor
     // (docs/format.md).
     bool expert_norms;
-    bool v_norm;          // RMSNorm without weights of each head of v
-    bool layer_scale;     // what leaves a layer has a factor
-    int layer_input_dim;  // of an input that each layer has for itself (Gemma's per-layer embeddings); 0: none
-    enum pooling pooling; // NONE: it was not trained to make vectors
-    int32_t pooling_end;  // with pooling: the token that it wants behind a text; -1: none
+    bool v_norm;         // RMSNorm without weights of each head of v
+    bool layer_scale;    // what leaves a layer has a factor
+    int layer_input_dim; // of an input that each layer has for itself (Gemma's per-layer embeddings); 0: none
+    // Of models that read a whole text at once, or have what GPT-2 had before Llama.
+    bool bidirectional;               // tokens see those behind them, too; there are no logits
+    bool layer_norm;                  // every norm is LayerNorm, not RMSNorm
+    bool norm_bias;                   // with a bias
+    bool embedding_norm;              // what enters the first layer is normalised
+    bool post_norm;                   // a block does x = norm(x + block(x)), and so there is no last norm
+    bool bare_first;                  // the first layer's attention reads x as it is
+    bool ungated;                     // an MLP is down · activation(up · x)
+    bool learned_positions;           // each position has a row that is added to the embedding
+    int n_token_types;                // so has each of these; 0: none
+    enum pooling pooling;             // NONE: it was not trained to make vectors
+    int32_t pooling_end;              // with pooling: the token that it wants behind a text; -1: none
+    int n_dense;                      // matrices that a pooled vector goes through
+    int dense_dims[CONFIG_MAX_DENSE]; // their rows
+    // It says how well two texts go together: score.out · tanh(score.dense · h + bias) + bias, of the first token's h.
+    bool scores;
+    int n_between; // tokens between the two
+    int32_t between[CONFIG_MAX_BETWEEN];
     struct mtp_config mtp;
     bool guesses; // this is not a model's, but its head's (model/mtp.h)
     // Of a rank's share of a model (model/share.h): where its query heads begin, and how many the whole model has; 0: it is
@@ -105,6 +128,13 @@ struct model_config {
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };
+
+// Whether it has facts that the CPU alone computes, in one process.
+static inline bool config_cpu_alone(const struct model_config *config)
+{
+    return config->bidirectional || config->layer_norm || config->ungated || config->learned_positions ||
+           config->n_token_types > 0 || config->embedding_norm || config->bare_first;
+}
 
 static inline int config_n_kinds(const struct model_config *config)
 {
@@ -332,3 +362,5 @@ static inline bool config_has_experts(const struct model_config *config, int lay
 
 // Refuses, by name, what is missing, extra, out of range, unknown or contradictory.
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error);
+// Refuses facts that contradict each other.
+yalm_status config_check(const struct model_config *config, const char *path, yalm_error *error);

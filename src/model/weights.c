@@ -85,8 +85,13 @@ static struct name layer_name(int layer, int expert, const char *name)
 static void bind_norms(struct binder *b, struct layer_weights *w, int l)
 {
     const struct model_config *c = b->config;
-    const float *attention = take_vector(b, layer_name(l, -1, "attention_norm").text, c->hidden_dim);
+    const bool bare = c->bare_first && l == 0;
+    const float *attention = bare ? NULL : take_vector(b, layer_name(l, -1, "attention_norm").text, c->hidden_dim);
     const float *ffn = take_vector(b, layer_name(l, -1, "ffn_norm").text, c->hidden_dim);
+    if (c->norm_bias && attention)
+        w->attention_norm_bias = take_vector(b, layer_name(l, -1, "attention_norm_bias").text, c->hidden_dim);
+    if (c->norm_bias)
+        w->ffn_norm_bias = take_vector(b, layer_name(l, -1, "ffn_norm_bias").text, c->hidden_dim);
     *(c->norms_after ? &w->attention_post_norm : &w->attention_norm) = attention;
     *(c->norms_after ? &w->ffn_post_norm : &w->ffn_norm) = ffn;
     if (c->norms_around) {
@@ -147,11 +152,13 @@ static void bind_expert(struct binder *b, struct expert_weights *w, int l, int e
 {
     const struct model_config *c = b->config;
     const int ffn_dim = expert >= 0 ? config_expert_ffn(c) : config_ffn_dim(c, l);
-    w->gate = take_matrix(b, layer_name(l, expert, "gate").text, ffn_dim, c->hidden_dim, true);
+    if (!c->ungated)
+        w->gate = take_matrix(b, layer_name(l, expert, "gate").text, ffn_dim, c->hidden_dim, true);
     w->up = take_matrix(b, layer_name(l, expert, "up").text, ffn_dim, c->hidden_dim, true);
     w->down = take_matrix(b, layer_name(l, expert, "down").text, c->hidden_dim, ffn_dim, true);
     if (c->mlp_bias) {
-        w->gate_bias = take_vector(b, layer_name(l, expert, "gate_bias").text, ffn_dim);
+        if (!c->ungated)
+            w->gate_bias = take_vector(b, layer_name(l, expert, "gate_bias").text, ffn_dim);
         w->up_bias = take_vector(b, layer_name(l, expert, "up_bias").text, ffn_dim);
         w->down_bias = take_vector(b, layer_name(l, expert, "down_bias").text, c->hidden_dim);
     }
@@ -230,11 +237,45 @@ static void check_extra(struct binder *b)
     }
 }
 
+// What is added to the embedding, and its norm.
+static void bind_embedding(struct binder *b)
+{
+    struct model_weights *w = b->weights;
+    const struct model_config *c = b->config;
+    if (c->learned_positions)
+        w->positions = take_matrix(b, "positions", c->context_length, c->hidden_dim, false);
+    if (c->n_token_types)
+        w->token_types = take_matrix(b, "token_types", c->n_token_types, c->hidden_dim, false);
+    if (c->embedding_norm)
+        w->embedding_norm = take_vector(b, "embedding_norm", c->hidden_dim);
+    if (c->embedding_norm && c->norm_bias)
+        w->embedding_norm_bias = take_vector(b, "embedding_norm_bias", c->hidden_dim);
+}
+
+// What comes behind pooling, and what scores two texts.
+static void bind_heads(struct binder *b)
+{
+    struct model_weights *w = b->weights;
+    const struct model_config *c = b->config;
+    for (int i = 0; i < c->n_dense; i++) {
+        struct name name;
+        snprintf(name.text, sizeof name.text, "dense.%d", i);
+        w->dense[i] = take_matrix(b, name.text, c->dense_dims[i], i ? c->dense_dims[i - 1] : c->hidden_dim, false);
+    }
+    if (!c->scores)
+        return;
+    w->score_dense = take_matrix(b, "score.dense", c->hidden_dim, c->hidden_dim, false);
+    w->score_dense_bias = take_vector(b, "score.dense_bias", c->hidden_dim);
+    w->score_out = take_matrix(b, "score.out", 1, c->hidden_dim, false);
+    w->score_out_bias = take_vector(b, "score.out_bias", 1);
+}
+
 static void bind_all(struct binder *b)
 {
     struct model_weights *w = b->weights;
     const struct model_config *c = b->config;
     w->embedding = take_matrix(b, "embedding", c->vocab_size, c->hidden_dim, true);
+    bind_embedding(b);
     if (c->layer_input_dim)
         bind_inputs(b);
     for (int l = 0; l < config_n_listed(c) && b->status == YALM_OK; l++) {
@@ -246,7 +287,11 @@ static void bind_all(struct binder *b)
         if (c->layer_scale)
             w->layers[l].scale = take_vector(b, layer_name(l, -1, "scale").text, 1);
     }
-    w->norm = take_vector(b, "norm", c->hidden_dim);
+    if (!c->post_norm)
+        w->norm = take_vector(b, "norm", c->hidden_dim);
+    if (c->norm_bias && !c->post_norm)
+        w->norm_bias = take_vector(b, "norm_bias", c->hidden_dim);
+    bind_heads(b);
     w->classifier = c->tied_embeddings ? w->embedding : take_matrix(b, "classifier", c->vocab_size, c->hidden_dim, true);
     if (c->mtp.there) {
         w->mtp_projection = take_matrix(b, "mtp.projection", c->hidden_dim, 2 * c->hidden_dim, true);

@@ -44,7 +44,8 @@ struct delta_weights {
 struct layer_weights {
     // RMSNorm of what a block reads, and of what it adds: (hidden_dim); NULL: none.
     const float *attention_norm, *attention_post_norm, *ffn_norm, *ffn_post_norm;
-    struct matrix q;                                // (n_heads * head_dim, hidden_dim)
+    const float *attention_norm_bias, *ffn_norm_bias; // with norm_bias
+    struct matrix q;                                  // (n_heads * head_dim, hidden_dim)
     struct matrix k, v;                             // (n_kv_heads * head_dim, hidden_dim); data NULL: another layer's are seen
     struct matrix o;                                // (hidden_dim, n_heads * head_dim)
     const float *q_bias, *k_bias, *v_bias, *o_bias; // NULL: none
@@ -69,13 +70,18 @@ struct layer_weights {
 };
 
 struct model_weights {
-    struct matrix embedding; // (vocab_size, hidden_dim)
+    struct matrix embedding;              // (vocab_size, hidden_dim)
+    struct matrix positions, token_types; // (context_length, hidden_dim), (n_token_types, hidden_dim); data NULL: none
+    const float *embedding_norm, *embedding_norm_bias; // (hidden_dim); NULL: none
     struct matrix layer_embedding,
-        layer_projection;               // (vocab_size, n_layers * layer_input_dim), (that, hidden_dim); data NULL: none
-    const float *layer_projection_norm; // (layer_input_dim)
-    struct layer_weights *layers;       // (n_layers), and the head's
-    const float *norm;                  // (hidden_dim)
-    struct matrix classifier;           // (vocab_size, hidden_dim); the embedding where tied
+        layer_projection;                  // (vocab_size, n_layers * layer_input_dim), (that, hidden_dim); data NULL: none
+    const float *layer_projection_norm;    // (layer_input_dim)
+    struct layer_weights *layers;          // (n_layers), and the head's
+    const float *norm, *norm_bias;         // (hidden_dim); NULL: none
+    struct matrix classifier;              // (vocab_size, hidden_dim); the embedding where tied
+    struct matrix dense[CONFIG_MAX_DENSE]; // (dense_dims[i], what the one before makes), fp32: of a pooled vector
+    struct matrix score_dense, score_out;  // (hidden_dim, hidden_dim), (1, hidden_dim), fp32
+    const float *score_dense_bias, *score_out_bias; // (hidden_dim), (1)
     // Of the head that guesses, whose layer is layers[n_layers]: x = mtp_projection · [rmsnorm(the token's row of the
     // embedding); rmsnorm(hidden state)]. data NULL: there is none.
     struct matrix mtp_projection;                                 // (hidden_dim, 2 * hidden_dim)

@@ -18,6 +18,11 @@ static unsigned activation_trait(const struct model_config *c)
     return c->activation == ACTIVATION_SILU ? 0u : TRAIT_ACTIVATION;
 }
 
+static unsigned norm_trait(const struct model_config *c)
+{
+    return c->layer_norm ? TRAIT_LAYER_NORM : 0u;
+}
+
 static int input(const struct writer *out, int which)
 {
     return importance_input(out->config, out->layer, which);
@@ -39,6 +44,18 @@ static void add(struct writer *out, const struct matrix *w, const float *bias, e
                                 .ends_block = ends_block});
 }
 
+// x = norm(x)
+static void norm(struct writer *out, const float *weight, const float *bias)
+{
+    put_step(out, (struct step){.op = OP_NORM,
+                                .in = BUFFER_X,
+                                .out = {BUFFER_X},
+                                .post_norm = weight,
+                                .norm_bias = bias,
+                                .traits = norm_trait(out->config),
+                                .observed = NOT_OBSERVED});
+}
+
 // ------------------------------------------------------------------------------------------ attention, or a recurrence
 
 static unsigned attention_traits(const struct model_config *c, int layer)
@@ -47,7 +64,7 @@ static unsigned attention_traits(const struct model_config *c, int layer)
     return (c->unrotated_layer[layer] ? TRAIT_UNROTATED : 0u) | (c->attention_softcap > 0 ? TRAIT_CAPPED : 0u) |
            (c->sink_logits ? TRAIT_SINK_LOGITS : 0u) | (c->query_growth > 0 ? TRAIT_GROWING : 0u) |
            (kind->shares_keys ? TRAIT_OTHERS_KEYS : 0u) | (config_n_kinds(c) > 1 ? TRAIT_KIND : 0u) |
-           (kind->head_dim || kind->n_kv_heads ? TRAIT_WIDTH : 0u);
+           (kind->head_dim || kind->n_kv_heads ? TRAIT_WIDTH : 0u) | (c->bidirectional ? TRAIT_BOTH_WAYS : 0u);
 }
 
 static struct attending attending(const struct model_config *c, int layer)
@@ -63,12 +80,23 @@ static struct attending attending(const struct model_config *c, int layer)
                               .head_dim = config_head_dim(c, layer)};
 }
 
+// What a block reads is normalised before it, or, with post_norm, behind the block before.
+static void read_norm(struct step *step, const struct model_config *c, const float *weight, const float *bias)
+{
+    if (c->post_norm || !weight)
+        return;
+    step->norm = weight;
+    step->norm_bias = bias;
+    step->traits |= norm_trait(c);
+}
+
 // x += o · attention(q, k, v of rmsnorm(x))
 static void attention(struct writer *out)
 {
     const struct model_config *c = out->config;
     const struct layer_weights *w = out->w;
-    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = input(out, INPUT_QKV)};
+    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .observed = input(out, INPUT_QKV)};
+    read_norm(&qkv, c, w->attention_norm, w->attention_norm_bias);
     multiply(&qkv, &w->q, w->q_bias, BUFFER_Q);
     multiply(&qkv, &w->k, w->k_bias, BUFFER_K);
     multiply(&qkv, &w->v, w->v_bias, BUFFER_V);
@@ -92,6 +120,8 @@ static void attention(struct writer *out)
     if (c->output_gate)
         put_step(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}, .attending = how});
     add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
+    if (c->post_norm)
+        norm(out, w->attention_norm, w->attention_norm_bias);
 }
 
 // x += o · what the delta rule makes of q, k and v of rmsnorm(x)
@@ -122,16 +152,15 @@ static void units(struct writer *out, const struct expert_weights *ffn)
 {
     const struct model_config *c = out->config;
     const bool own_width = c->kinds[c->kind_of_layer[out->layer]].ffn_dim > 0;
-    put_step(out, (struct step){.op = OP_UNITS,
-                                .w = {&ffn->gate, &ffn->up},
-                                .bias = {ffn->gate_bias, ffn->up_bias},
-                                .n_w = 2,
-                                .in = BUFFER_X,
-                                .out = {BUFFER_UNITS},
-                                .norm = out->w->ffn_norm,
-                                .activation = c->activation,
-                                .traits = activation_trait(c) | (own_width ? TRAIT_WIDTH : 0u),
-                                .observed = input(out, INPUT_FFN)});
+    struct step step = {.op = OP_UNITS,
+                        .in = BUFFER_X,
+                        .activation = c->activation,
+                        .traits = activation_trait(c) | (own_width ? TRAIT_WIDTH : 0u) | (c->ungated ? TRAIT_UNGATED : 0u),
+                        .observed = input(out, INPUT_FFN)};
+    read_norm(&step, c, out->w->ffn_norm, out->w->ffn_norm_bias);
+    multiply(&step, &ffn->gate, ffn->gate_bias, BUFFER_UNITS);
+    multiply(&step, &ffn->up, ffn->up_bias, BUFFER_UNITS);
+    put_step(out, step);
 }
 
 // Those that a token goes through of many. Where they have norms of their own, their sum is joined to the shared expert's,
@@ -194,6 +223,8 @@ static void feed_forward(struct writer *out)
                                     .ends_block = true});
     else if (shared || !chosen)
         add(out, &ffn->down, ffn->down_bias, BUFFER_UNITS, w->ffn_post_norm, input(out, INPUT_DOWN), true);
+    if (c->post_norm)
+        norm(out, w->ffn_norm, w->ffn_norm_bias);
 }
 
 // ------------------------------------------------------------------------------------------ the layers' own inputs
@@ -259,7 +290,8 @@ static void layer(struct writer *out)
 
 static void logits(struct writer *out, const struct model_weights *w)
 {
-    struct step classifier = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->norm, .observed = input(out, 0)};
+    struct step classifier = {.op = OP_PROJECT, .in = BUFFER_X, .observed = input(out, 0)};
+    read_norm(&classifier, out->config, w->norm, w->norm_bias);
     multiply(&classifier, &w->classifier, NULL, BUFFER_LOGITS);
     put_step(out, classifier);
     if (out->config->logits_softcap > 0)
@@ -271,7 +303,13 @@ static void write_all(struct recipe *to, const struct model_config *c, const str
     struct writer out = {.to = to, .config = c, .layer = -1};
     const float scale = c->embedding_scale > 0 ? c->embedding_scale : 1;
     struct cost before = {0};
-    put_step(&out, (struct step){.op = OP_EMBED, .out = {BUFFER_X}, .table = &w->embedding, .number = scale});
+    put_step(&out, (struct step){.op = OP_EMBED,
+                                 .out = {BUFFER_X},
+                                 .table = &w->embedding,
+                                 .number = scale,
+                                 .traits = c->learned_positions || c->n_token_types ? TRAIT_ROWS : 0u});
+    if (c->embedding_norm)
+        norm(&out, w->embedding_norm, w->embedding_norm_bias);
     if (c->layer_input_dim)
         make_inputs(&out, w);
     if (c->guesses)
@@ -287,7 +325,8 @@ static void write_all(struct recipe *to, const struct model_config *c, const str
         layer(&out);
     }
     to->classifier = to->n;
-    logits(&out, w);
+    if (!c->bidirectional)
+        logits(&out, w);
     to->tail_cost = (struct cost){to->cost.bytes - before.bytes, to->cost.ops - before.ops};
 }
 

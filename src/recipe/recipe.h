@@ -9,7 +9,7 @@
 #include "model/weights.h"
 
 enum op {
-    OP_EMBED,      // x = number · the token's row of `table`
+    OP_EMBED,      // x = number · the token's row of `table`, plus rows of its position and type where the model has such
     OP_PAIR,       // units = [rmsnorm(x); rmsnorm(hidden)]: of a head that guesses
     OP_PROJECT,    // out[i] = w[i] · in + bias[i]
     OP_MIX_INPUTS, // inputs = (rmsnorm(inputs) + the token's row of `table`) / √2, for each layer its own
@@ -18,13 +18,14 @@ enum op {
     OP_RECUR,      // attended = what a recurrent layer makes of q, k, v, gates, decays and betas (Gated DeltaNet)
     OP_GATE,       // attended *= 1 / (1 + e^-gates)
     OP_ADD,        // x += w · in + bias
-    OP_UNITS,      // units = activation(w[0] · in + bias[0]) ∘ (w[1] · in + bias[1])
+    OP_UNITS,      // units = activation(w[0] · in + bias[0]) ∘ (w[1] · in + bias[1]), the latter 1 where there is no w[1]
     OP_WEIGH,      // units *= 1 / (1 + e^-(shared_router · in))
     OP_ROUTE,      // each token's experts, and their weights, by the logits w · in + bias
     OP_EXPERTS,    // out += the sum over each token's experts of weight · expert(in)
     OP_JOIN,       // x += rmsnorm(rmsnorm(w · units) + expert_sum), of experts with norms of their own
     OP_GATE_INPUT, // units = activation(w · x) ∘ the layer's own input
     OP_SCALE,      // x *= the layer's scale
+    OP_NORM,       // x = norm(x)
     OP_CAP,        // logits = number · tanh(logits / number)
 };
 
@@ -59,9 +60,14 @@ enum trait {
     TRAIT_BARE = 1 << 9,         // what is read is rmsnorm(in) without weights
     TRAIT_NORM_BEHIND = 1 << 10, // ADD: what is added is its rmsnorm
     TRAIT_ACTIVATION = 1 << 11,  // UNITS, EXPERTS, GATE_INPUT: another activation than SiLU
+    TRAIT_BOTH_WAYS = 1 << 12,   // ATTEND: a token sees those behind it, too
+    TRAIT_UNGATED = 1 << 13,     // UNITS: of one matrix
+    TRAIT_LAYER_NORM = 1 << 14,  // of all norms that the step has: LayerNorm
+    TRAIT_ROWS = 1 << 15,        // EMBED: positions or types have rows of their own
 };
 enum {
-    TRAITS_OF_ATTENTION = TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND,
+    TRAITS_OF_ATTENTION =
+        TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND | TRAIT_BOTH_WAYS,
 };
 
 enum { STEP_MATRICES = 6, NOT_OBSERVED = -1 };
@@ -90,7 +96,8 @@ struct step {
     int n_narrow; // the last so many of w: float32, and of few rows
     int n_exact;  // the first so many of w: rounding what they read costs the most
     const struct matrix *table;
-    const float *norm;                   // what is read is rmsnorm(in); NULL: `in` as it is
+    const float *norm;                   // what is read is rmsnorm(in), or LayerNorm of it; NULL: `in` as it is
+    const float *norm_bias;              // of LayerNorm; NULL: none
     const float *post_norm;              // what is added is its rmsnorm; NULL: as it is
     const struct layer_weights *weights; // the layer's: of ops that need more than w; else NULL
     // EMBED, CAP: above; ATTEND: the soft cap of scores; ROUTE, EXPERTS: a factor of the weights. 0: none

@@ -444,6 +444,11 @@ int engine_context(const struct engine *engine)
     return yalm_session_facts(engine->slots[0].session)->context;
 }
 
+yalm_session *engine_session(const struct engine *engine)
+{
+    return engine->slots[0].session;
+}
+
 int engine_n_slots(const struct engine *engine)
 {
     return engine->options.n_slots;

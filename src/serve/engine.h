@@ -53,7 +53,8 @@ bool engine_submit(struct engine *engine, struct request *request);
 
 int engine_context(const struct engine *engine); // tokens that a sequence may have
 int engine_n_slots(const struct engine *engine);
-bool engine_keeps(const struct engine *engine);          // whether what sequences have read is kept beyond the sessions
-const char *engine_machine(const struct engine *engine); // "cpu: 2 threads, avx2"
+yalm_session *engine_session(const struct engine *engine); // the first, for a model that generates nothing
+bool engine_keeps(const struct engine *engine);            // whether what sequences have read is kept beyond the sessions
+const char *engine_machine(const struct engine *engine);   // "cpu: 2 threads, avx2"
 struct engine_counts engine_count(struct engine *engine);
 void engine_look(struct engine *engine, struct slot_state *slots); // (n_slots)

@@ -61,14 +61,6 @@ void handle_model(struct request *request)
     request_fail(request, 404, "there is one model here, '%.100s'; found '%.100s'", ours, name);
 }
 
-void handle_embeddings(struct request *request)
-{
-    const bool trained = yalm_model_facts(request->server->model)->pooling != NULL;
-    request_fail(request, 501,
-                 trained ? "/v1/embeddings is not offered: yalm MODEL -m embed makes vectors of texts"
-                         : "/v1/embeddings is not offered: the model generates text, and was not trained to make embeddings");
-}
-
 void handle_props(struct request *request)
 {
     const yalm_model_info *facts = yalm_model_facts(request->server->model);

@@ -156,6 +156,9 @@ static bool read_seed(struct request *request)
 
 bool generation_read(struct request *request, const char *stop)
 {
+    if (yalm_model_facts(request->server->model)->bidirectional)
+        return request_fail(request, 501, "%s is not offered: the model reads whole texts, and does not go on with them",
+                            request->route->path);
     struct generation *how = calloc(1, sizeof *how);
     if (how == NULL)
         return request_fail(request, 503, "out of memory for a request");

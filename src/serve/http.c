@@ -253,7 +253,8 @@ static void handle(struct request *request)
     if (request->body.failed)
         request_fail(request, 503, "out of memory for the body");
     else if (strcmp(request->route->method, "POST") != 0 || body_parse(request))
-        reading_handle(request->server->reading, request);
+        (request->route->vectors ? reading_queue : reading_handle)(
+            request->route->vectors ? request->server->embedding : request->server->reading, request);
 }
 
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *path, const char *method,

@@ -14,7 +14,7 @@ struct request_reader {
     pthread_cond_t wake;
     struct request *first, **last; // those that wait
     int n;
-    bool closing;
+    bool busy, closing;
 };
 
 // Who has gone is not read for. That shows at the second look, where a client may only have ended its sending side.
@@ -39,6 +39,7 @@ static void *read_all(void *context)
         if ((reading->first = request->next) == NULL)
             reading->last = &reading->first;
         const bool closing = reading->closing;
+        reading->busy = true;
         pthread_mutex_unlock(&reading->lock);
         if (closing)
             request_fail(request, 503, "the server is ending");
@@ -46,6 +47,7 @@ static void *read_all(void *context)
             request->route->handle(request);
         request_release(request);
         pthread_mutex_lock(&reading->lock);
+        reading->busy = false;
     }
     pthread_mutex_unlock(&reading->lock);
     return NULL;
@@ -85,6 +87,14 @@ void reading_close(struct request_reader *reading)
     free(reading);
 }
 
+bool reading_rests(struct request_reader *reading)
+{
+    pthread_mutex_lock(&reading->lock);
+    const bool rests = reading->first == NULL && !reading->busy;
+    pthread_mutex_unlock(&reading->lock);
+    return rests;
+}
+
 static bool takes_long(const cJSON *body)
 {
     for (const char *const *form = (const char *const[]){"response_format", "json_schema", "grammar", "format", "text",
@@ -97,10 +107,14 @@ static bool takes_long(const cJSON *body)
 
 void reading_handle(struct request_reader *reading, struct request *request)
 {
-    if (!takes_long(request->json)) {
+    if (takes_long(request->json))
+        reading_queue(reading, request);
+    else
         request->route->handle(request);
-        return;
-    }
+}
+
+void reading_queue(struct request_reader *reading, struct request *request)
+{
     const int most = engine_n_slots(request->server->engine) + request->server->options->queue;
     request->next = NULL;
     pthread_mutex_lock(&reading->lock);
@@ -116,6 +130,6 @@ void reading_handle(struct request_reader *reading, struct request *request)
     if (closed)
         request_fail(request, 503, "the server is ending");
     else if (full)
-        request_fail(request, 503, "%d requests with schemas, grammars or tools are waiting already; please try again later",
-                     most);
+        request_fail(request, 503, "%d requests with %s are waiting already; please try again later", most,
+                     request->route->vectors ? "texts" : "schemas, grammars or tools");
 }

@@ -24,6 +24,7 @@ struct route {
     enum dialect dialect;
     bool open; // needs no key
     void (*handle)(struct request *request);
+    bool vectors; // it is handled in the thread that makes those
 };
 
 struct request {

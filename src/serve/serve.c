@@ -25,7 +25,7 @@ static void serve_until_signal(struct server *server, struct http *http, const s
     server->options->say("ending: running requests have %d s (a second signal ends them)", server->options->drain);
     http_stop_accepting(http);
     const double until = clock_seconds() + server->options->drain;
-    while (clock_seconds() < until && !engine_drain(server->engine, 0.05))
+    while (clock_seconds() < until && !(engine_drain(server->engine, 0.05) && reading_rests(server->embedding)))
         if (sigtimedwait(signals, NULL, &(struct timespec){0}) > 0)
             break;
 }
@@ -66,6 +66,19 @@ static yalm_status save_kept(struct server *server, yalm_error *error)
     return server->options->cache_dir ? engine_save(server->engine, server->options->cache_dir, error) : YALM_OK;
 }
 
+// A model that reads whole texts alone leaves the engine's session to its vectors; another one has a session for them besides.
+static bool open_vectors(struct server *server, yalm_error *error)
+{
+    const yalm_model_info *facts = yalm_model_facts(server->model);
+    yalm_session_options how = server->options->session;
+    if (facts->pooling == NULL && !facts->scores)
+        return true;
+    if (how.device == NULL || strcmp(how.device, "auto") == 0)
+        how.device = "cpu"; // which alone makes them
+    server->vectors = facts->bidirectional ? engine_session(server->engine) : yalm_session_open(server->model, &how, error);
+    return server->vectors;
+}
+
 static yalm_status run(struct server *server, const sigset_t *signals, yalm_error *error)
 {
     const struct serve_options *options = server->options;
@@ -80,9 +93,10 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
         return error->status;
     }
     int port;
-    if ((server->reading = reading_open()) == NULL)
-        *error = (yalm_error){YALM_FAILED, "cannot start the thread that reads requests"};
-    struct http *http = server->reading ? http_open(server, &port, error) : NULL;
+    const bool started = (server->reading = reading_open()) && (server->embedding = reading_open());
+    if (!started)
+        *error = (yalm_error){YALM_FAILED, "cannot start the threads that read requests"};
+    struct http *http = started && open_vectors(server, error) ? http_open(server, &port, error) : NULL;
     if (http) {
         char kept[64] = "";
         if (engine_keeps(server->engine))
@@ -94,11 +108,16 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
         options->say("listening on http://%s%s%s:%d", six ? "[" : "", options->host, six ? "]" : "", port);
         serve_until_signal(server, http, signals);
     }
+    atomic_store(&server->ending, true);
+    reading_stop(server->embedding);
     reading_stop(server->reading);
     engine_stop(server->engine); // answers what still runs
     http_close(http);
     const yalm_status status = http ? save_kept(server, error) : error->status;
     reading_close(server->reading);
+    reading_close(server->embedding);
+    if (server->vectors != engine_session(server->engine))
+        yalm_session_close(server->vectors);
     engine_close(server->engine);
     return status;
 }

@@ -18,6 +18,9 @@ struct server {
     long created;            // seconds since 1970
     struct connections *connections;
     struct request_reader *reading;
+    struct request_reader *embedding; // handles requests for vectors
+    yalm_session *vectors;            // in that thread; NULL: the model makes none
+    atomic_bool ending;
     struct store *store; // responses that clients may refer to
     atomic_int n_open;   // requests whose answer is not out yet
 };
@@ -53,4 +56,7 @@ void handle_props(struct request *request);
 void handle_slots(struct request *request);
 void handle_tokenize(struct request *request);
 void handle_detokenize(struct request *request);
-void handle_embeddings(struct request *request);
+void handle_embeddings(struct request *request); // vectors.c
+void handle_embedding(struct request *request);
+void handle_ollama_embed(struct request *request);
+void handle_rerank(struct request *request);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
+#include "text/wordpiece.h"
 
 struct encoder {
     const struct tokenizer *tokenizer;
@@ -27,6 +28,8 @@ static yalm_status encode_word(void *context, size_t start, size_t length, bool 
     struct encoder *encoder = context;
     const struct tokenizer *tokenizer = encoder->tokenizer;
     const uint8_t *word = encoder->segment + start;
+    if (tokenizer->kind == TOKENIZER_WORDPIECE)
+        return wordpiece_word(&encoder->ids, tokenizer, word, length) ? YALM_OK : no_memory(encoder->error, length);
     const int32_t whole = tokenizer->ignore_merges ? vocabulary_find(&tokenizer->vocabulary, word, length) : -1;
     const bool done = whole >= 0 ? ids_push(&encoder->ids, whole)
                                  : merge_word(&encoder->ids, &encoder->work, &tokenizer->merges, &tokenizer->vocabulary,
@@ -139,7 +142,7 @@ static yalm_status encode_segment(struct encoder *encoder, const uint8_t *text, 
     struct bytes normal;
     const struct tokenizer *tokenizer = encoder->tokenizer;
     const struct spellings *spellings = &tokenizer->normalised[encoder->special];
-    if (tokenizer->kind == TOKENIZER_BPE && tokenizer->normaliser.n == 0) // a long text need not be copied
+    if (tokenizer->kind != TOKENIZER_SPM && tokenizer->normaliser.n == 0) // a long text need not be copied
         return encode_between(encoder, spellings, text, length, first, encode_part);
     yalm_status status = tokenizer_normalise(tokenizer, text, length, first, &normal, encoder->error);
     if (!status)
@@ -198,7 +201,8 @@ yalm_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
 
 const char *tokenizer_type(const struct tokenizer *tokenizer)
 {
-    return !tokenizer ? "none" : tokenizer->kind == TOKENIZER_SPM ? "spm" : "bpe";
+    static const char *const types[] = {"spm", "bpe", "wordpiece"};
+    return tokenizer ? types[tokenizer->kind] : "none";
 }
 
 int tokenizer_n_pieces(const struct tokenizer *tokenizer)

@@ -67,13 +67,10 @@ static yalm_status read_pattern(struct tokenizer *tokenizer, const cJSON *node, 
     return status ? status : patterns_add(&tokenizer->patterns, pattern, cJSON_IsObject(node), facts->path, error);
 }
 
-static yalm_status read_bpe(struct tokenizer *tokenizer, const struct json_object *facts, yalm_error *error)
+static yalm_status read_patterns(struct tokenizer *tokenizer, const struct json_object *facts, yalm_error *error)
 {
-    static const char *const keys[] = {"type", "n_pieces", "add_bos", "ignore_merges", "patterns", "normalizers", "unknown"};
     const cJSON *patterns, *pattern;
-    yalm_status status = json_only(facts, keys, 7, error);
-    if (!status)
-        status = json_get_array(&patterns, facts, "patterns", error);
+    yalm_status status = json_get_array(&patterns, facts, "patterns", error);
     if (status)
         return status;
     cJSON_ArrayForEach(pattern, patterns)
@@ -83,6 +80,37 @@ static yalm_status read_bpe(struct tokenizer *tokenizer, const struct json_objec
             return status;
     }
     return YALM_OK;
+}
+
+static yalm_status read_bpe(struct tokenizer *tokenizer, const struct json_object *facts, yalm_error *error)
+{
+    static const char *const keys[] = {"type", "n_pieces", "add_bos", "ignore_merges", "patterns", "normalizers", "unknown"};
+    const yalm_status status = json_only(facts, keys, 7, error);
+    return status ? status : read_patterns(tokenizer, facts, error);
+}
+
+static yalm_status read_wordpiece(struct tokenizer *tokenizer, const struct json_object *facts, yalm_error *error)
+{
+    static const char *const keys[] = {"type",        "n_pieces", "add_bos",    "ignore_merges", "patterns",
+                                       "normalizers", "unknown",  "continuing", "longest_word"};
+    const char *continuing;
+    int64_t longest = 0, unknown = 0;
+    yalm_status status = json_only(facts, keys, 9, error);
+    if (!status)
+        status = json_get_string(&continuing, facts, "continuing", error);
+    if (!status && strlen(continuing) >= sizeof tokenizer->continuing)
+        status = error_set(error, YALM_BAD_MODEL, "%s: metadata: 'tokenizer.continuing': found '%s', expected at most %d bytes",
+                           facts->path, json_show(continuing).text, WORDPIECE_CONTINUING - 1);
+    if (!status)
+        status = json_get_integer(&longest, facts, "longest_word", 1, 1 << 20, error);
+    if (!status)
+        status = json_get_integer(&unknown, facts, "unknown", 0, MAX_PIECES - 1, error);
+    if (status)
+        return status;
+    memcpy(tokenizer->continuing, continuing, strlen(continuing) + 1);
+    tokenizer->longest_word = (int)longest;
+    tokenizer->unknown = (int32_t)unknown; // read_unknown() checks it
+    return read_patterns(tokenizer, facts, error);
 }
 
 static yalm_status check_tensor_names(const struct container *container, const char *const *expected, int n, yalm_error *error)
@@ -163,8 +191,9 @@ static yalm_status read_facts(struct tokenizer *tokenizer, const struct json_obj
     if (!status)
         status = json_get_bool(&tokenizer->ignore_merges, facts, "ignore_merges", error);
     if (!status)
-        status =
-            tokenizer->kind == TOKENIZER_SPM ? read_spm(tokenizer, &order, facts, error) : read_bpe(tokenizer, facts, error);
+        status = tokenizer->kind == TOKENIZER_SPM   ? read_spm(tokenizer, &order, facts, error)
+                 : tokenizer->kind == TOKENIZER_BPE ? read_bpe(tokenizer, facts, error)
+                                                    : read_wordpiece(tokenizer, facts, error);
     if (status)
         return status;
     tokenizer->vocabulary.n = (int)n_pieces;
@@ -173,15 +202,16 @@ static yalm_status read_facts(struct tokenizer *tokenizer, const struct json_obj
     status = normaliser_open(&tokenizer->normaliser, facts, error);
     if (!status)
         status = check_ids(tokenizer, facts, config, error);
+    const bool merges = tokenizer->kind != TOKENIZER_WORDPIECE;
     const char *const names[] = {"bytes", "offsets", "kinds", "flags", order == MERGE_BY_RANK ? "merges" : "scores"};
     if (!status)
-        status = check_tensor_names(container, names, 5, error);
+        status = check_tensor_names(container, names, merges ? 5 : 4, error);
     if (!status)
         status = vocabulary_open(&tokenizer->vocabulary, container,
                                  tokenizer->kind == TOKENIZER_SPM ? PIECE_BYTE : PIECE_NORMAL, error);
     if (!status)
         status = read_unknown(tokenizer, facts, error);
-    if (!status)
+    if (!status && merges)
         status = merges_open(&tokenizer->merges, order, &tokenizer->vocabulary, container, error);
     return status ? status : open_spellings(tokenizer, facts->path, error);
 }
@@ -189,15 +219,15 @@ static yalm_status read_facts(struct tokenizer *tokenizer, const struct json_obj
 yalm_status tokenizer_open(struct tokenizer **tokenizer, const struct container *container, const struct model_config *config,
                            yalm_error *error)
 {
-    static const char *const types[] = {"spm", "bpe", "none"}, *const only_type[] = {"type"};
+    static const char *const types[] = {"spm", "bpe", "wordpiece", "none"}, *const only_type[] = {"type"};
     *tokenizer = NULL;
     const struct json_object root = {container->mapping.path, "", container->metadata};
     struct json_object facts;
     int type = 0;
     yalm_status status = json_get_object(&facts, &root, "tokenizer", "tokenizer", error);
     if (!status)
-        status = get_choice(&type, &facts, "type", types, 3, "spm, bpe or none", error);
-    if (!status && type == 2) {
+        status = get_choice(&type, &facts, "type", types, 4, "spm, bpe, wordpiece or none", error);
+    if (!status && type == 3) {
         status = json_only(&facts, only_type, 1, error);
         return status ? status : check_tensor_names(container, NULL, 0, error);
     }
@@ -206,7 +236,7 @@ yalm_status tokenizer_open(struct tokenizer **tokenizer, const struct container 
     struct tokenizer *opened = calloc(1, sizeof *opened);
     if (!opened)
         return error_set(error, YALM_NO_MEMORY, "tokenizer: no memory");
-    opened->kind = type == 0 ? TOKENIZER_SPM : TOKENIZER_BPE;
+    opened->kind = (enum tokenizer_kind)type;
     status = read_facts(opened, &facts, container, config, error);
     if (status)
         tokenizer_close(opened);

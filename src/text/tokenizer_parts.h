@@ -6,7 +6,9 @@
 #include "text/spellings.h"
 #include "text/tokenizer.h"
 
-enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE };
+enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE, TOKENIZER_WORDPIECE };
+
+enum { WORDPIECE_CONTINUING = 16 };
 
 // Where a space is put before the text (SentencePiece-style only), so that a word is the same piece at a text's start.
 enum prefix_space {
@@ -28,6 +30,11 @@ struct tokenizer {
     bool prefix_if_missing; // no space is added where there is one
     bool split_words;       // merges do not cross the beginning of a word, which is each space
     bool ignore_merges;     // a whole word that is a piece is that piece, whatever merging would make of it
+    // Of WordPiece: what pieces that go on with a word begin with, the characters of the longest word that is cut, and the token
+    // of a word that cannot be.
+    char continuing[WORDPIECE_CONTINUING];
+    int longest_word;
+    int32_t unknown;
     bool add_bos;
     int32_t bos; // -1: none
 };

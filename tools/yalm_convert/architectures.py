@@ -7,6 +7,7 @@ those that are other architectures'.
 
 from dataclasses import dataclass
 
+from .encoders import BERT_FACTS, BERT_NAMES
 from .plan import UNCHANGED, Changes
 
 LLAMA = {
@@ -182,6 +183,13 @@ QWEN3_NEXT = dict(
 )  # fmt: skip
 
 
+BERT = dict(
+    LLAMA, vocab_size=30522, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12,
+    max_position_embeddings=512, rms_norm_eps=1e-12, type_vocab_size=2,
+)  # fmt: skip
+XLM_ROBERTA = BERT
+
+
 @dataclass(frozen=True)
 class Architecture:
     """What a name under `architectures` says that other keys of config.json do not."""
@@ -205,6 +213,12 @@ GRANITE_NAMES = (
     (".shared_mlp.input_linear.", ".block_sparse_moe.shared_experts.gate_up_proj."),
     (".shared_mlp.output_linear.", ".block_sparse_moe.shared_experts.down_proj."),
 )
+BERT_TOLD = (("position_embedding_type", "absolute"), ("is_decoder", False), ("add_cross_attention", False))
+BERT_KEYS = (("layer_norm_eps", ("rms_norm_eps",)),)
+BERT_ROW = dict(
+    biases=("attention_bias", "mlp_bias"), facts=BERT_FACTS, changes=Changes(names=BERT_NAMES), keys=BERT_KEYS,
+    told=BERT_TOLD,
+)  # fmt: skip
 GEMMA4_CHANGES = Changes(placed=True, values_are_keys=True)
 ARCHITECTURES = {
     "LlamaForCausalLM": Architecture("llama", LLAMA, biases=("attention_bias", "mlp_bias")),
@@ -331,6 +345,10 @@ ARCHITECTURES = {
             ("router_scaling_factor", ("routed_scaling_factor",)),
         ),
     ),
+    "BertModel": Architecture("bert", BERT, **BERT_ROW),
+    "BertForSequenceClassification": Architecture("bert", BERT, **BERT_ROW),
+    "XLMRobertaModel": Architecture("xlm-roberta", XLM_ROBERTA, **BERT_ROW),
+    "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", XLM_ROBERTA, **BERT_ROW),
 }
 
 READ = set(MIXTRAL) | set(QWEN3) | {
@@ -360,7 +378,9 @@ HARMLESS = {
     "use_bfloat16",
     "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "num_nextn_predict_layers",
     "initial_context_length", "experts_per_token", "residual_dropout", "enable_moe_fp32_combine", "eod_token_id",
-    "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
+    "use_cache", "attention_probs_dropout_prob", "classifier_dropout", "gradient_checkpointing", "hidden_dropout_prob",
+    "num_labels", "output_past",
+    "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.
 FOREIGN = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .architectures import ARCHITECTURES, FOREIGN, HARMLESS, READ, READ_GRANITE, READ_MOE, READ_UNROTATED
+from .encoders import activation, read_encoder
 from .errors import ModelError
 from .gemma4 import is_gemma4, read_gemma4
 from .layers import read_kinds
@@ -108,7 +109,7 @@ class ModelConfig:
             self.facts["bos"] = stated[0][1] if stated else -1
         lists = [_eos(k, vocab) for k in sources] + [list(tokenizer.eos)]
         self.facts["eos"] = next((ids for ids in lists if ids), [])
-        if not self.facts["eos"]:
+        if not self.facts["eos"] and not self.facts.get("bidirectional"):
             self.warnings.append(
                 f"{self.keys.path}: no token that ends a text is named: generation stops at its limit only"
             )
@@ -148,7 +149,10 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
         if keys.values.get(key, value) not in (value, None):
             raise keys.error(f"{key}: found {shown(keys.values[key])}, expected {shown(value)}")
     _check_unknown(keys, warnings, {key for key, _ in architecture.told})
-    facts = {"architecture": name, "activation": _activation(keys)}
+    facts = {
+        "architecture": name,
+        "activation": (activation if "type_vocab_size" in keys.defaults else _activation)(keys),
+    }
     facts.update(_sizes(keys))
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
     if "llama_4_scaling" in keys.defaults:
@@ -186,6 +190,8 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     if facts["attention_bias"] and not out:
         facts.update(attention_bias=False, qkv_bias=True)
     facts.update(dict.fromkeys(architecture.facts, True))
+    if "type_vocab_size" in keys.defaults:
+        read_encoder(keys, facts, name)
     facts.update(bos=-1, eos=[])
     changes = replace(architecture.changes, logits_scale=logits_scale)
     quantization = keys.object("quantization_config") or None

@@ -10,6 +10,7 @@ import numpy as np
 from .bf12 import bf12_size, survey, to_bf12
 from .checkpoint import NAMES, PARTS, PIECE, TYPES, Tensor, pieces, rounded, unknown_type
 from .computed import Reordered, Strided, Turned, Within
+from .encoders import plan_encoder
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .gemma4 import layer_facts, plan_experts, plan_inputs, plan_layer, prepare_attention
@@ -194,7 +195,11 @@ class Planner:
             plan_inputs(self)
         for n in range(c["n_layers"]):
             self.layer(f"layers.{n}", f"model.layers.{n}", n)
-        self.norm("norm", self.take("model.norm.weight", (dim,)), self.changes.logits_scale)
+        if not c.get("post_norm"):
+            self.norm("norm", self.take("model.norm.weight", (dim,)), self.changes.logits_scale)
+        if c.get("norm_bias") and not c.get("post_norm"):
+            self.exact("norm_bias", self.take("model.norm.bias", (dim,)), self.changes.logits_scale)
+        plan_encoder(self)
         classifier = embedding
         if not c["tied_embeddings"]:
             classifier = self.take("lm_head.weight", (vocab, dim))
@@ -207,6 +212,8 @@ class Planner:
         c, dim = self.config, self.config["hidden_dim"]
         for norm, of in self.norms(stored).items():
             self.norm(f"{name}.{norm}", self.take(f"{stored}.{of}.weight", (dim,)))
+            if c.get("norm_bias"):
+                self.exact(f"{name}.{norm}_bias", self.take(f"{stored}.{of}.bias", (dim,)))
         delta = delta_of(c, n)
         if delta:
             plan_recurrent(self, name, f"{stored}.linear_attn", delta)
@@ -279,7 +286,8 @@ class Planner:
         dim, bias = self.config["hidden_dim"], self.config["mlp_bias"]
         if f"{stored}.gate_up_proj.weight" in self.left:
             self.split(stored, "gate_up_proj", [("gate_proj", ffn), ("up_proj", ffn)], dim)
-        for part, rows, columns in (("gate", ffn, dim), ("up", ffn, dim), ("down", dim, ffn)):
+        gate = [] if self.config.get("ungated") else [("gate", ffn, dim)]
+        for part, rows, columns in (*gate, ("up", ffn, dim), ("down", dim, ffn)):
             self.linear(f"{name}.{part}", f"{stored}.{part}_proj", rows, columns, bias)
 
     def split(self, stored: str, joined: str, parts: list, columns: int) -> None:
@@ -424,7 +432,21 @@ def make_plan(
 
 def matrix_types(plan: list) -> list:
     """Names of the types that the weight matrices have."""
-    exact = ("norm", "_bias", ".router", "scale", ".sink_logits", ".conv", ".decay", ".beta", ".decay_rate")
+    exact = (
+        "norm",
+        "_bias",
+        ".router",
+        "scale",
+        ".sink_logits",
+        ".conv",
+        ".decay",
+        ".beta",
+        ".decay_rate",
+        "positions",
+        "token_types",
+        "score.dense",
+        "score.out",
+    )
     return sorted({p.dtype_name for p in plan if isinstance(p.source, Tensor) and not p.name.endswith(exact)})
 
 

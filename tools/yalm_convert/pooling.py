@@ -7,7 +7,7 @@ from .errors import ModelError
 from .source import locate, parse_json, read_json, read_text, shown
 
 # pooling_mode_… of the older files, pooling_mode of the newer ones, and our word.
-MODES = {"lasttoken": "last", "mean_tokens": "mean", "mean": "mean"}
+MODES = {"lasttoken": "last", "mean_tokens": "mean", "mean": "mean", "cls_token": "first", "cls": "first"}
 
 
 def read_pooling(model_dir: Path, end: Optional[int]) -> dict:

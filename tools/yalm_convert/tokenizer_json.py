@@ -12,6 +12,7 @@ from .errors import ModelError
 from .normalizer import read_step, refuse, regex, sequence
 from .source import read_json
 from .vocabulary import BYTE, MAX_PIECES, NORMAL, UNKNOWN, UNUSED, Vocabulary
+from .wordpiece import read_wordpiece
 
 SPACE = "\u2581"  # stands for a space in SentencePiece's vocabularies
 
@@ -25,6 +26,7 @@ class TokenizerData:
     bos: Optional[int] = None
     eos: list = field(default_factory=list)
     end: Optional[int] = None  # what the post-processor puts behind a text: for vectors of texts alone
+    between: list = field(default_factory=list)  # and between two
     warnings: list = field(default_factory=list)
 
 
@@ -35,6 +37,8 @@ def from_json(path: Path, settings: dict) -> tuple:
 def from_root(root: dict, settings: dict, path: Path) -> tuple:
     """(the tokenizer's data, its vocabulary), of what tokenizer.json has; `path` is where it stands."""
     model = root.get("model")
+    if isinstance(model, dict) and (model.get("type") == "WordPiece" or "max_input_chars_per_word" in model):
+        return _wordpiece(root, settings, path)
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
         kind = model.get("type") if isinstance(model, dict) else model
         raise ModelError(f"{path}: model type {kind!r} is not supported, expected 'BPE'")
@@ -61,6 +65,29 @@ def from_root(root: dict, settings: dict, path: Path) -> tuple:
     _compare_settings(data, settings, path)
     data.tensors.append(("tokenizer.merges", _merges(model, text_ids, path)))
     return data, vocabulary
+
+
+def _wordpiece(root: dict, settings: dict, path: Path) -> tuple:
+    data = TokenizerData({})
+    data.facts, vocabulary = read_wordpiece(root, path)
+    data.facts["ignore_merges"] = False
+    data.facts["add_bos"], data.bos, data.end, data.between = _ends(root.get("post_processor"), path)
+    return data, vocabulary
+
+
+def _ends(processor: Optional[dict], path: Path) -> tuple:
+    """(does the post-processor put bos before a text, its id, the id of what it puts behind one, ids between two)."""
+    kind = (processor or {}).get("type")
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        bos, end = processor["cls"][1], processor["sep"][1]
+        return True, bos, end, [end] * (1 + (kind == "RobertaProcessing"))
+    adds, bos, end = _template(processor, path, [])
+    pair = (processor or {}).get("pair") or []
+    names = [next(iter(step.values()), {}).get("id") if "SpecialToken" in step else None for step in pair]
+    at = [i for i, name in enumerate(names) if name is None]
+    ids = {name: of.get("ids", []) for name, of in (processor or {}).get("special_tokens", {}).items()}
+    between = [token for name in names[at[0] + 1 : at[1]] for token in ids.get(name, [])] if len(at) == 2 else []
+    return adds, bos, end, between
 
 
 def _byte_level_facts(root: dict, stages: list, path: Path) -> dict:

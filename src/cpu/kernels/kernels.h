@@ -180,11 +180,13 @@ struct cpu_kernels {
     const struct sparse_kernels *sparse; // of attention methods that select keys (sparse.h)
 
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps); // y may be x
-    void (*rope)(float *x, const float *cos, const float *sin, int head_dim);    // rotates one head by halves, in place
-    void (*activate[ACTIVATIONS])(float *gate, const float *up, int n); // gate = activation(gate) * up, as the enum says
-    void (*softcap)(float *x, float cap, int n);                        // x = cap * tanh(x / cap)
-    void (*add)(float *x, const float *y, int n);                       // x += y
-    void (*add_scaled)(float *x, const float *y, float scale, int n);   // x += scale * y
+    // y = w ∘ (x - mean) / sqrt(variance + eps) + bias; y may be x, bias NULL
+    void (*layernorm)(float *y, const float *x, const float *w, const float *bias, int n, float eps);
+    void (*rope)(float *x, const float *cos, const float *sin, int head_dim); // rotates one head by halves, in place
+    void (*activate[ACTIVATIONS])(float *gate, const float *up, int n);       // gate = activation(gate) * up, as the enum says
+    void (*softcap)(float *x, float cap, int n);                              // x = cap * tanh(x / cap)
+    void (*add)(float *x, const float *y, int n);                             // x += y
+    void (*add_scaled)(float *x, const float *y, float scale, int n);         // x += scale * y
     void (*to_fp32[DTYPE_FLOATS])(float *y, const void *x, int n);
     void (*sigmoid_multiply)(float *x, const float *z, int n); // x *= 1 / (1 + e^-z)
     // y = silu(Σ_j taps[j] ∘ rows[j]), j < n_taps; taps: (n_taps, ldt), rows[j]: (n). y is none of the rows.

@@ -16,6 +16,20 @@ static void scalar_rmsnorm(float *y, const float *x, const float *w, int n, floa
         y[i] = (float)(w[i] * (x[i] * scale));
 }
 
+// y[i] = w[i] (x[i] - mean(x)) / sqrt(mean((x - mean(x))²) + eps) + bias[i]      (Ba, Kiros and Hinton, arXiv 1607.06450)
+static void scalar_layernorm(float *y, const float *x, const float *w, const float *bias, int n, float eps)
+{
+    double sum = 0, squares = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i];
+    const double mean = sum / n;
+    for (int i = 0; i < n; i++)
+        squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+    const double scale = 1.0 / sqrt(squares / n + (double)eps);
+    for (int i = 0; i < n; i++)
+        y[i] = (float)((double)w[i] * (((double)x[i] - mean) * scale) + (bias ? (double)bias[i] : 0));
+}
+
 // Components i and i + head_dim/2 are one complex number, turned by angle i.      (Su et al., arXiv 2104.09864)
 static void scalar_rope(float *x, const float *cos, const float *sin, int head_dim)
 {
@@ -39,6 +53,12 @@ static void scalar_gelu_multiply(float *gate, const float *up, int n)
         const double x = gate[i];
         gate[i] = (float)(0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))) * up[i]);
     }
+}
+
+static void scalar_gelu_erf_multiply(float *gate, const float *up, int n)
+{
+    for (int i = 0; i < n; i++)
+        gate[i] = (float)(0.5 * gate[i] * erfc(-0.70710678118654752 * (double)gate[i]) * up[i]);
 }
 
 static void scalar_clamped_multiply(float *gate, const float *up, int n)
@@ -250,10 +270,12 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .attend_scratch = 0,
     .sparse = &sparse_kernels_scalar,
     .rmsnorm = scalar_rmsnorm,
+    .layernorm = scalar_layernorm,
     .rope = scalar_rope,
     .activate = {[ACTIVATION_SILU] = scalar_silu_multiply,
                  [ACTIVATION_GELU] = scalar_gelu_multiply,
-                 [ACTIVATION_CLAMPED] = scalar_clamped_multiply},
+                 [ACTIVATION_CLAMPED] = scalar_clamped_multiply,
+                 [ACTIVATION_GELU_ERF] = scalar_gelu_erf_multiply},
     .softcap = scalar_softcap,
     .add = scalar_add,
     .add_scaled = scalar_add_scaled,

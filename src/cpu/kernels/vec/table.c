@@ -44,9 +44,12 @@ static void fp8_e5m2_to_floats(float *y, const void *x, int n)
         .matmul_scratch = MATMUL_SCRATCH, .quant = &quant_kernels_##quants, .quant8 = &quant8_kernels_##quants8,               \
         .nomad = &ISA(nomad_kernels),                                                                                          \
         .attend = {[KV_FP16] = ISA(attend_fp16), [KV_FP32] = ISA(attend_fp32), [KV_INT8] = ISA(attend_int8)},                  \
-        .attend_scratch = ATTEND_SCRATCH, .sparse = &ISA(sparse_kernels), .rmsnorm = rmsnorm, .rope = rope,                    \
-        .activate =                                                                                                            \
-            {[ACTIVATION_SILU] = silu_multiply, [ACTIVATION_GELU] = gelu_multiply, [ACTIVATION_CLAMPED] = clamped_multiply},   \
+        .attend_scratch = ATTEND_SCRATCH, .sparse = &ISA(sparse_kernels), .rmsnorm = rmsnorm, .layernorm = layernorm,          \
+        .rope = rope,                                                                                                          \
+        .activate = {[ACTIVATION_SILU] = silu_multiply,                                                                        \
+                     [ACTIVATION_GELU] = gelu_multiply,                                                                        \
+                     [ACTIVATION_CLAMPED] = clamped_multiply,                                                                  \
+                     [ACTIVATION_GELU_ERF] = gelu_erf_multiply},                                                               \
         .softcap = softcap, .add = add, .add_scaled = add_scaled, .sigmoid_multiply = sigmoid_multiply, .convolve = convolve,  \
         .delta_rule = delta_rule,                                                                                              \
         .to_fp32 = {[DTYPE_FP32] = fp32_to_floats,                                                                             \

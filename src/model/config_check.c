@@ -1,0 +1,151 @@
+// What no single number of the metadata's `config` tells: which divide what, and which exclude each other.
+
+#include "model/config.h"
+#include "model/rope.h"
+#include "util/error.h"
+
+struct check {
+    const struct model_config *config;
+    const char *path; // of the file
+    yalm_error *error;
+};
+
+// Of kind's layers, or with kind 0 of those that no member of `kinds` names.
+static yalm_status check_heads(const struct check *r, int kind)
+{
+    const struct model_config *c = r->config;
+    const char *path = r->path;
+    const int n_kv_heads = config_kind_kv_heads(c, kind), head_dim = config_kind_head_dim(c, kind);
+    if (c->n_heads % n_kv_heads != 0)
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.n_heads': found %d, expected a multiple of n_kv_heads = %d", path, c->n_heads,
+                         n_kv_heads);
+    if (head_dim % 2 != 0)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.head_dim': found %d, expected an even number", path,
+                         head_dim);
+    if ((int64_t)c->n_heads * head_dim > CONFIG_MAX_DIM)
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.n_heads' times 'head_dim': found %lld, expected at most %d", path,
+                         (long long)c->n_heads * head_dim, CONFIG_MAX_DIM);
+    return YALM_OK;
+}
+
+// Whether two kinds' keys and values are alike, and seen alike.
+static bool see_alike(const struct model_config *c, int a, int b)
+{
+    const struct layer_kind *x = &c->kinds[a], *y = &c->kinds[b];
+    return x->sliding_window == y->sliding_window && rope_equal(&x->rope, &y->rope) &&
+           config_kind_head_dim(c, a) == config_kind_head_dim(c, b) &&
+           config_kind_kv_heads(c, a) == config_kind_kv_heads(c, b) && config_kind_keeps(c, b);
+}
+
+static yalm_status check_sharing(const struct check *r)
+{
+    const struct model_config *c = r->config;
+    bool met[CONFIG_MAX_KINDS] = {false}, closed[CONFIG_MAX_KINDS] = {false};
+    for (int l = 0; l < c->n_layers; l++) {
+        const int kind = c->kind_of_layer[l], of = c->kinds[kind].kv_of;
+        met[kind] = true;
+        if (closed[kind] || (c->kinds[kind].shares_keys && (!met[of] || !see_alike(c, kind, of))))
+            return error_set(
+                r->error, YALM_BAD_MODEL,
+                "%s: metadata: 'config.kinds.kv_of': expected a kind with keys of its own, alike, whose layers all "
+                "come before",
+                r->path);
+        if (c->kinds[kind].shares_keys)
+            closed[of] = true;
+    }
+    return YALM_OK;
+}
+
+static yalm_status check_kinds(const struct check *r)
+{
+    yalm_status status = YALM_OK;
+    for (int kind = 0; kind < config_n_kinds(r->config) && status == YALM_OK; kind++)
+        if (kind == 0 || config_kind_attends(r->config, kind))
+            status = check_heads(r, kind);
+    return status == YALM_OK ? check_sharing(r) : status;
+}
+
+static yalm_status refuse_beside(const struct check *r, const char *fact, const char *beside)
+{
+    return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': found beside %s", r->path, fact, beside);
+}
+
+// Facts of models that read a whole text at once, or have LayerNorm.
+static yalm_status check_encoder(const struct check *r)
+{
+    const struct model_config *c = r->config;
+    const bool special = c->layer_norm || c->ungated || c->post_norm || c->bidirectional || c->learned_positions ||
+                         c->n_token_types || c->embedding_norm || c->bare_first;
+    const char *const fact = c->bidirectional ? "bidirectional" : c->layer_norm ? "layer_norm" : "ungated";
+    if (special && (c->n_experts > 0 || config_recurs(c) || c->layer_input_dim > 0 || c->mtp.there || config_kinds_share(c)))
+        return refuse_beside(r, fact, "experts, recurrent layers, inputs of layers, shared keys or an MTP head");
+    if (c->layer_norm && (c->norms_after || c->norms_around || c->qk_norm || c->whole_qk_norm || c->v_norm))
+        return refuse_beside(r, "layer_norm", "norms_after, norms_around or norms of heads, which are RMSNorm");
+    if (c->norm_bias && !c->layer_norm)
+        return refuse_beside(r, "norm_bias", "RMSNorm, which has none");
+    if (c->post_norm && (c->norms_after || c->norms_around || c->bare_first))
+        return refuse_beside(r, "post_norm", "norms_after, norms_around or bare_first");
+    if (c->bidirectional && (!c->tied_embeddings || c->sink_logits || c->query_growth > 0))
+        return refuse_beside(r, "bidirectional", "a classifier of its own, sink_logits or query_growth");
+    if (c->post_norm && !c->bidirectional)
+        return refuse_beside(r, "post_norm", "logits, which it knows no norm for");
+    if (c->scores && !c->bidirectional)
+        return refuse_beside(r, "score", "attention to what is before alone");
+    return YALM_OK;
+}
+
+// What no single number tells.
+yalm_status config_check(const struct model_config *config, const char *config_path, yalm_error *error)
+{
+    const struct check of = {config, config_path, error}, *const r = &of;
+    const struct model_config *c = r->config;
+    const char *path = r->path;
+    yalm_status status = check_kinds(r);
+    if (status == YALM_OK)
+        status = check_encoder(r);
+    if (status != YALM_OK)
+        return status;
+    if (c->attention_bias && c->qkv_bias)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.qkv_bias': found true beside attention_bias", path);
+    if ((c->query_growth > 0) != (c->query_growth_context > 0))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.query_growth': found without 'query_growth_context', or that without it", path);
+    if (c->qk_norm && c->whole_qk_norm)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.whole_qk_norm': found true beside qk_norm", path);
+    if (c->norms_after && c->norms_around)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.norms_around': found true beside norms_after", path);
+    if (c->expert_norms && (!c->norms_around || c->shared_ffn_dim == 0 || c->sigmoid_router))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.expert_norms': expected with norms_around and shared_ffn_dim, without "
+                         "sigmoid_router",
+                         path);
+    if ((c->norms_after || c->norms_around) && c->n_experts > 0 && !c->expert_norms)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': found true beside experts", path,
+                         c->norms_after ? "norms_after" : "norms_around");
+    if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights || c->router_bias || c->n_dense_layers > 0))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.expert_ffn_dim', 'raw_expert_weights', 'router_bias' or 'dense_layers': found "
+                         "without experts",
+                         path);
+    if (c->n_experts == 0 && (c->sigmoid_router || c->expert_scale > 0 || c->shared_ffn_dim > 0))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.sigmoid_router', 'expert_scale' or 'shared_ffn_dim': found without experts",
+                         path);
+    if ((int64_t)c->n_layers * c->layer_input_dim > CONFIG_MAX_DIM)
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.layer_input_dim': found %d, expected at most %d of all layers together", path,
+                         c->layer_input_dim, CONFIG_MAX_DIM);
+    if (c->shared_gate && c->shared_ffn_dim == 0)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.shared_gate': found without 'shared_ffn_dim'", path);
+    if (c->mtp.there && (config_is_recurrent(c, c->n_layers) || c->layer_input_dim > 0 || config_kinds_share(c)))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.mtp': found where layers share keys or have inputs of their own, or with a "
+                         "recurrent layer",
+                         path);
+    if (c->n_active_experts > c->n_experts || (c->n_experts > 0 && c->n_active_experts == 0))
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_active_experts': found %d, expected %d to %d", path,
+                         c->n_active_experts, c->n_experts > 0, c->n_experts);
+    return YALM_OK;
+}

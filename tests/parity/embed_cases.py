@@ -1,0 +1,154 @@
+"""Small models that read whole texts, with random weights: directories as sentence-transformers writes them. Shared by the
+script that makes the golden vectors and by the test that reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import random_hf_model as generator  # noqa: E402
+
+GOLDEN = ROOT / "tests/golden/embed"
+DIM, FFN, LAYERS, HEADS, POSITIONS = 60, 88, 3, 5, 150  # nothing is a multiple of a vector's width
+
+TEXTS = [
+    "The fox ran",
+    "",
+    "Once upon a time an old owl told stories of wells, lamps and unbelievable foxes!",
+    "Café RÉSUMÉ naïve Ångström ÉÉÉ",
+    "雨が 降る中 the 東京 tower",
+    "tabs\tand\u00a0blanks\u2003of   several   kinds",
+    "control \x01\x02characters\x7f, \u200bzero\u200d width, \ufffd and soft\u00adhyphens",
+    "punctuation: $5+5=10 <b>x^2</b> `a`|~b — «quoted» … ¡hola! 3.14 a_b",
+    "emoji 🦊 and 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 letters",
+    "a" * 120 + " is too long, " + "b" * 100 + " is not",
+    "the fox and the owl " * 14 + "ran",  # past every window
+    "İstanbul ŞIĞ straße ΑΒΓ ς Σ",
+    "x",
+]
+QUERY = "the old fox"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    config: dict
+    pooling: str | None = "mean_tokens"  # None: it scores
+    tokenizer: dict = dataclasses.field(default_factory=dict)  # of BertNormalizer
+    dense: tuple = ()  # rows of each
+
+
+def bert(**more):
+    return dict(
+        architectures=["BertModel"], model_type="bert", hidden_size=DIM, intermediate_size=FFN, num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS, vocab_size=len(pieces()), max_position_embeddings=POSITIONS, type_vocab_size=2,
+        layer_norm_eps=1e-12, hidden_act="gelu", pad_token_id=0,
+    ) | more  # fmt: skip
+
+
+def make_cases():
+    scores = dict(architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
+    return {
+        case.name: case
+        for case in (
+            Case("bert-mean", bert()),
+            Case("bert-first", bert(hidden_act="gelu_new", layer_norm_eps=1e-3), "cls_token", dict(lowercase=False)),
+            Case("bert-score", bert(**scores), None),
+        )
+    }
+
+
+def pieces():
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFé0123456789"
+    words = (
+        "the fox owl ran and once upon a time old told un ##able ##believ ##es ##s ##ing of wells is not 東 雨".split()
+    )
+    signs = list("!$+=<>^`|~—«»…¡.,:_/-()")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    return list(dict.fromkeys([*special, *letters, *("##" + letter for letter in letters), *words, *signs]))
+
+
+def special(name):
+    return {"id": name, "ids": [pieces().index(name)], "tokens": [name]}
+
+
+def tokenizer_json(case):
+    normalizer = dict(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True) | case.tokenizer
+    mark, a, b = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ("[SEP]", "[CLS]", "[SEP]"))
+    text, other = ({"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB"))
+    end = {"SpecialToken": {"id": "[SEP]", "type_id": 1}}
+    added = [
+        dict(id=i, content=name, special=True, single_word=False, lstrip=False, rstrip=False, normalized=False)
+        for i, name in enumerate(pieces()[:5])
+    ]
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+        "normalizer": {"type": "BertNormalizer", **normalizer},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing", "single": [a, text, mark], "pair": [a, text, b, other, end],
+            "special_tokens": {name: special(name) for name in ("[CLS]", "[SEP]")},
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+            "vocab": {piece: i for i, piece in enumerate(pieces())},
+        },
+    }  # fmt: skip
+
+
+def shapes(config):
+    dim, ffn = config["hidden_size"], config["intermediate_size"]
+    scores = config["architectures"][0].endswith("Classification")
+    prefix = "bert." if scores else ""
+    found = {
+        f"{prefix}embeddings.word_embeddings.weight": (config["vocab_size"], dim),
+        f"{prefix}embeddings.position_embeddings.weight": (config["max_position_embeddings"], dim),
+        f"{prefix}embeddings.token_type_embeddings.weight": (config["type_vocab_size"], dim),
+    }
+    norms, linear = [f"{prefix}embeddings.LayerNorm"], {f"{prefix}pooler.dense": (dim, dim)}
+    for n in range(config["num_hidden_layers"]):
+        layer = f"{prefix}encoder.layer.{n}"
+        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
+        linear |= {f"{layer}.attention.self.{part}": (dim, dim) for part in ("query", "key", "value")}
+        linear |= {f"{layer}.attention.output.dense": (dim, dim), f"{layer}.intermediate.dense": (ffn, dim)}
+        linear |= {f"{layer}.output.dense": (dim, ffn)}
+    if scores:
+        linear["classifier"] = (1, dim)
+    for name in norms:
+        found |= {f"{name}.weight": (dim,), f"{name}.bias": (dim,)}
+    for name, shape in linear.items():
+        found |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return found
+
+
+def write(case, folder):
+    """Norms' weights lie around 1, biases are far from 0, and attention is far from uniform."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(7)
+
+    def make(name, shape):
+        drawn = rng.standard_normal(int(np.prod(shape)), dtype=np.float32)
+        if "Norm" in name:
+            return 0.3 * drawn + np.float32(name.endswith("weight"))
+        if name.endswith("bias"):
+            return 0.2 * drawn
+        return drawn * np.float32(0.6 if "embeddings" in name else 1.8 / shape[-1] ** 0.5)
+
+    (folder / "config.json").write_text(json.dumps(case.config))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(case)))
+    generator.write_shard(folder / "model.safetensors", shapes(case.config), make, "fp32")
+    if case.pooling:
+        kinds = ("Transformer", "Pooling", "Normalize")
+        modules = [{"path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
+                   for i, kind in enumerate(kinds)]  # fmt: skip
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling/config.json").write_text(json.dumps({f"pooling_mode_{case.pooling}": True}))
+    return folder

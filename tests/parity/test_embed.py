@@ -1,0 +1,79 @@
+"""Vectors of texts against Hugging Face transformers' float32 (tests/golden/embed), from text to vector, on each instruction
+set, alone and together."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+
+import embed_cases
+import numpy as np
+import pytest
+from harness import convert_directory
+from test_parity import ISAS
+
+CASES = embed_cases.make_cases()
+VECTORS = [name for name, case in CASES.items() if case.pooling]
+EXACT = 2e-6  # 1 - cosine, with float32 activations and cache
+TEXT = "".join(f"{text}\n" for text in embed_cases.TEXTS)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder, made = tmp_path_factory.mktemp("embed"), {}
+
+    def get(name):
+        if name not in made:
+            directory = embed_cases.write(CASES[name], folder / name)
+            made[name] = convert_directory(directory, folder / f"{name}.bin")
+        return made[name], np.load(embed_cases.GOLDEN / f"{name}.npz")
+
+    return get
+
+
+def embed(yalm, model, *options, isa=None):
+    command = [yalm, model, "-m", "embed", "-q", "-o", "npy", *options]
+    done = subprocess.run(command, input=TEXT.encode(), capture_output=True, timeout=600, env=environment(isa))
+    return done
+
+
+def environment(isa):
+    import os
+
+    return os.environ | ({"YALM_ISA": isa} if isa else {})
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_tokens(yalm, models, name):
+    model, golden = models(name)
+    first = 0
+    for text, end in zip(embed_cases.TEXTS, golden["ends"]):
+        done = subprocess.run([yalm, model, "-m", "tokenize", "-f", "-"], input=text.encode(), capture_output=True)
+        expected = golden["ids"][first : end - 1].tolist()  # [SEP] is for vectors alone
+        assert list(map(int, done.stdout.split())) == expected, text
+        first = end
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", VECTORS)
+def test_vectors(yalm, models, name, isa):
+    model, golden = models(name)
+    done = embed(yalm, model, "--activations", "fp32", "--kv", "fp32", isa=isa)
+    if b"this machine has" in done.stderr:
+        pytest.skip(f"this machine lacks {isa}")
+    assert done.returncode == 0, done.stderr
+    vectors = np.load(io.BytesIO(done.stdout))
+    cosine = (vectors.astype(np.float64) * golden["out"]).sum(1)
+    assert (1 - cosine).max() < EXACT, cosine
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_alone_or_together(yalm, models, name):
+    model, golden = models(name)
+    whole = np.load(io.BytesIO(embed(yalm, model).stdout))
+    assert (1 - (whole * golden["out"]).sum(1)).max() < 1e-3  # by 16-bit integers, and with keys and values of 11 bits
+    for chunk in ("114", "120"):  # the longest text alone, and others in groups
+        pieces = np.load(io.BytesIO(embed(yalm, model, "--set", f"machine.chunk={chunk}").stdout))
+        assert np.abs(pieces - whole).max() < 1e-3
+    done = embed(yalm, model, "--set", "machine.chunk=113")
+    assert done.returncode == 2 and b"line 10: the text has 114 tokens" in done.stderr, done.stderr

@@ -1,0 +1,99 @@
+"""Models that read whole texts, both ways: BERT and its kin. What their rows in architectures.py cannot say: facts, the
+names of tensors, and what stands before the first layer and behind the last."""
+
+from .source import shown
+
+# Parts of tensors' names, and what plan.py looks for in their place; the order counts.
+BERT_NAMES = (
+    ("roberta.", ""),
+    ("bert.", ""),
+    (".gamma", ".weight"),
+    (".beta", ".bias"),
+    ("encoder.layer.", "model.layers."),
+    (".attention.self.query.", ".self_attn.q_proj."),
+    (".attention.self.key.", ".self_attn.k_proj."),
+    (".attention.self.value.", ".self_attn.v_proj."),
+    (".attention.output.dense.", ".self_attn.o_proj."),
+    (".attention.output.LayerNorm.", ".input_layernorm."),
+    (".intermediate.dense.", ".mlp.up_proj."),
+    (".output.dense.", ".mlp.down_proj."),
+    (".output.LayerNorm.", ".post_attention_layernorm."),
+    ("embeddings.word_embeddings.", "model.embed_tokens."),
+)
+BERT_FACTS = (
+    "attention_bias", "mlp_bias", "bidirectional", "layer_norm", "norm_bias", "embedding_norm", "post_norm", "ungated",
+    "learned_positions", "tied_embeddings",
+)  # fmt: skip
+# What they were trained by, or make of a text where neither a vector nor a score is wanted.
+UNUSED = ("cls.", "lm_head.", "pooler.", "embeddings.position_ids", "embeddings.token_type_ids")
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def read_encoder(keys, facts: dict, name: str) -> None:
+    """Completes the facts of BERT and its kin."""
+    facts["unrotated_layers"] = list(range(facts["n_layers"]))
+    facts["n_token_types"] = keys.integer("type_vocab_size", keys.defaults["type_vocab_size"], 1, 256)
+    before = first_position(keys)
+    if before >= facts["context_length"]:
+        raise keys.error(f"max_position_embeddings is {facts['context_length']}, but positions begin at {before}")
+    facts["context_length"] -= before
+    if name.endswith("ForSequenceClassification"):
+        labels = keys.object("id2label")
+        n = len(labels) or keys.integer("num_labels", 2, 1)
+        if n != 1:
+            raise keys.error(f"id2label: found {n} labels, expected 1: a score of how well two texts go together")
+        facts["score"] = {}
+
+
+def first_position(keys) -> int:
+    """RoBERTa's positions begin behind the padding token's id."""
+    return keys.integer("pad_token_id", 1, 0) + 1 if "roberta" in str(keys.values.get("model_type")) else 0
+
+
+def activation(keys) -> str:
+    name = keys.string("hidden_act", "gelu")
+    if name not in ACTIVATIONS:
+        raise keys.error(
+            f"hidden_act: activation {shown(name)} is not supported, expected one of {', '.join(ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[name]
+
+
+def plan_encoder(planner) -> None:
+    """What is added to the embedding, its norm, and the heads. planner: a Planner of plan.py."""
+    c, dim = planner.config, planner.config["hidden_dim"]
+    if c.get("learned_positions"):
+        stored = planner.left.get("embeddings.position_embeddings.weight")
+        n = c["context_length"]
+        before = stored.shape[0] - n if stored is not None and len(stored.shape) == 2 else 0
+        rows = planner.take("embeddings.position_embeddings.weight", (n + max(before, 0), dim))
+        planner.exact("positions", rows.part(before * dim, (n, dim)))
+    if c.get("n_token_types"):
+        types = planner.take("embeddings.token_type_embeddings.weight", (c["n_token_types"], dim))
+        planner.exact("token_types", types)
+    if c.get("embedding_norm"):
+        for kind in ("weight", "bias")[: 1 + c.get("norm_bias", False)]:
+            norm = planner.take(f"embeddings.LayerNorm.{kind}", (dim,))
+            planner.exact("embedding_norm" + ("_bias" if kind == "bias" else ""), norm)
+    if "score" in c:
+        plan_score(planner, dim)
+    for i, rows in enumerate(c.get("pooling", {}).get("dense", ())):
+        width = ([dim] + c["pooling"]["dense"])[i]
+        planner.exact(f"dense.{i}", planner.take(f"dense.{i}.linear.weight", (rows, width)))
+    for name in [name for name in planner.left if name.startswith(UNUSED)]:
+        del planner.left[name]
+
+
+def plan_score(planner, dim: int) -> None:
+    """BERT has the dense layer in its pooler, RoBERTa in the classifier."""
+    pooled = "pooler.dense.weight" in planner.left and "classifier.dense.weight" not in planner.left
+    dense, out = ("pooler.dense", "classifier") if pooled else ("classifier.dense", "classifier.out_proj")
+    for name, stored, rows in (("score.dense", dense, dim), ("score.out", out, 1)):
+        planner.exact(name, planner.take(f"{stored}.weight", (rows, dim)))
+        planner.exact(f"{name}_bias", planner.take(f"{stored}.bias", (rows,)))
