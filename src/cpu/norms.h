@@ -2,7 +2,8 @@
 #pragma once
 #include "cpu/state.h"
 
-// y[t] = rmsnorm(x[t]), or LayerNorm where the model has that, for n tokens of hidden_dim components; y may be x. bias NULL: none.
+// y[t] = rmsnorm(x[t]), or LayerNorm where the model has that, for n tokens of hidden_dim components; y may be x. bias NULL:
+// none.
 void norm_tokens(struct cpu_state *state, struct member *me, float *y, const float *x, const float *weight, const float *bias,
                  int n);
 

@@ -46,8 +46,8 @@ struct batch {
     // config->mtp.normed has them. NULL: none.
     const float *given;
     float *hidden;
-    // Of several texts, each at its own positions from 0 on: (n) where each token's lies, and its type, NULL: all 0. `position` is
-    // 0 then, and the cache holds nothing for later batches. Tokens see no other text's. NULL: one text.
+    // Of several texts, each at its own positions from 0 on: (n) where each token's lies, and its type, NULL: all 0. `position`
+    // is 0 then, and the cache holds nothing for later batches. Tokens see no other text's. NULL: one text.
     const struct extent *texts;
     const uint8_t *types;
     bool normed; // `hidden` is normalised by the last norm, where the model has one

@@ -141,13 +141,6 @@ static void lot_add(struct lot *lot, const int32_t *tokens, int n, int type)
     }
 }
 
-static void lot_end_text(struct lot *lot, int first)
-{
-    for (int t = first; t < lot->n; t++)
-        lot->texts[t] = (struct extent){first, lot->n};
-    lot->n_texts++;
-}
-
 // Evaluates it, and begins the next one.
 static yalm_status lot_run(struct lot *lot, yalm_error *error)
 {
@@ -180,6 +173,14 @@ static yalm_status lot_run(struct lot *lot, yalm_error *error)
     return status;
 }
 
+static yalm_status lot_end_text(struct lot *lot, int first, yalm_error *error)
+{
+    for (int t = first; t < lot->n; t++)
+        lot->texts[t] = (struct extent){first, lot->n};
+    lot->n_texts++;
+    return lot->s->options.exact ? lot_run(lot, error) : YALM_OK;
+}
+
 // ------------------------------------------------------------------------------------------ the public functions
 
 static yalm_status check(yalm_session *s, bool scores, yalm_error *error)
@@ -197,11 +198,12 @@ static yalm_status check(yalm_session *s, bool scores, yalm_error *error)
     return yalm_rollback(s, 0, error);
 }
 
-// Tokens that a batch has room for. Recurrent layers carry what one text leaves to the next.
+// Tokens that a batch has room for. Recurrent layers carry what one text leaves to the next; and with exact bits no text shows in
+// another's last ones.
 static int room(const yalm_session *s)
 {
     const struct model_config *c = &s->model->config;
-    int room = config_recurs(c) ? 0 : s->options.chunk;
+    int room = config_recurs(c) || (s->options.exact && !c->bidirectional) ? 0 : s->options.chunk;
     for (int kind = 0; kind < config_n_kinds(c); kind++)
         room = s->kv[kind].capacity < room ? s->kv[kind].capacity : room;
     return room;
@@ -269,8 +271,7 @@ static yalm_status add_text(struct lot *lot, const yalm_text *text, yalm_error *
     const int first = lot->n;
     lot_add(lot, text->tokens, text->n, 0);
     lot_add(lot, &c->pooling_end, c->pooling_end >= 0, 0);
-    lot_end_text(lot, first);
-    return YALM_OK;
+    return lot_end_text(lot, first, error);
 }
 
 // The query, what stands between, the text, and what ends it.
@@ -290,8 +291,7 @@ static yalm_status add_pair(struct lot *lot, const yalm_text *query, const yalm_
     lot_add(lot, c->between, c->n_between, 0);
     lot_add(lot, text->tokens, text->n, type);
     lot_add(lot, &c->pooling_end, c->pooling_end >= 0, type);
-    lot_end_text(lot, first);
-    return YALM_OK;
+    return lot_end_text(lot, first, error);
 }
 
 static yalm_status run(yalm_session *s, const yalm_text *query, const yalm_text *texts, int n, float *out, yalm_error *error)

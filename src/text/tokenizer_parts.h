@@ -30,8 +30,8 @@ struct tokenizer {
     bool prefix_if_missing; // no space is added where there is one
     bool split_words;       // merges do not cross the beginning of a word, which is each space
     bool ignore_merges;     // a whole word that is a piece is that piece, whatever merging would make of it
-    // Of WordPiece: what pieces that go on with a word begin with, the characters of the longest word that is cut, and the token
-    // of a word that cannot be.
+    // Of WordPiece: what pieces that go on with a word begin with, the characters of the longest word that is cut, and the
+    // token of a word that cannot be.
     char continuing[WORDPIECE_CONTINUING];
     int longest_word;
     int32_t unknown;

@@ -102,7 +102,7 @@ def test_the_three_forms_say_the_same(yalm, model, tmp_path):
     (tmp_path / "text").write_text(TEXT.rstrip("\n"))
     assert np.load(io.BytesIO(embed(yalm, path, "-o", "npy", "-f", tmp_path / "text"))).shape == array.shape
     one = json.loads(embed(yalm, path, "-i", TEXT.split("\n")[1]))
-    assert np.array_equal(np.array(one, np.float32), vectors[1])
+    assert np.dot(one, vectors[1]) > 1 - 1e-6  # lines that are evaluated together show in each other's last bits alone
     (tmp_path / "lines").write_bytes(TEXT.replace("\n", "\r\n").encode())
     assert np.array_equal(np.load(io.BytesIO(embed(yalm, path, "-o", "npy", "-f", tmp_path / "lines"))), array)
 

@@ -54,7 +54,7 @@ def test_names_without_their_first_part(directory, convert):
     ("modules", "settings", "text"),
     [
         (("Transformer", "Pooling", "Dense"), None, 'module "sentence_transformers.models.Dense" is not supported'),
-        (("Transformer", "Pooling"), {"pooling_mode_cls_token": True}, 'pooling by ["cls_token"] is not supported'),
+        (("Transformer", "Pooling"), {"pooling_mode_max_tokens": True}, 'pooling by ["max_tokens"] is not supported'),
         (
             ("Transformer", "Pooling"),
             {"pooling_mode_lasttoken": True, "pooling_mode_mean_tokens": True},

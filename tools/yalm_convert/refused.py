@@ -8,7 +8,7 @@ LACKING = {
     "RWKV's recurrence": "rwkv",
     "lightning attention": "minimaxforcausallm minimaxm1 minimaxtext",
     "gated convolutions in attention's place": "lfm2",
-    "LayerNorm": (
+    "LayerNorm in decoders": (
         "bloom codegen cohere falcon gpt2 gptbigcode gptj gptneo mpt olmoforcausallm opt persimmon phi2 phiforcausallm "
         "phimoe stablelm starcoder2 xglm"
     ),
@@ -16,9 +16,9 @@ LACKING = {
     "a norm of q and k behind their rotation": "hunyuan",
     "experts between norms that stand behind the blocks": "flexolmo",
     "a bias beside the softmax that chooses experts": "ernie45moe",
-    "attention in both directions": (
-        "albert bert camembert deberta distilbert electra embeddinggemma eurobert gte jinabert modernbert mpnet neobert "
-        "nomicbert roberta xlmroberta"
+    "this kind of encoder": (
+        "albert camembert deberta distilbert electra embeddinggemma eurobert gte jinabert modernbert mpnet neobert "
+        "nomicbert roberta"
     ),
     "an encoder beside the decoder": "bart m2m100 marian mbart mt5 pegasus t5 umt5 whisper",
     "attention within chunks": "llama4",

@@ -1,0 +1,140 @@
+"""Vectors and scores of texts, by a server of small BERTs, beside the golden ones."""
+
+import base64
+import math
+import sys
+
+import numpy as np
+import pytest
+from harness import ROOT, convert_directory
+
+sys.path.insert(0, str(ROOT / "tests/parity"))
+import embed_cases  # noqa: E402
+
+TEXTS = embed_cases.TEXTS
+
+
+@pytest.fixture(scope="module")
+def serve(start, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vectors")
+
+    def serve_case(name):
+        directory = embed_cases.write(embed_cases.make_cases()[name], folder / name)
+        model = convert_directory(directory, folder / f"{name}.bin")
+        return start("--parallel", 2, model=model), np.load(embed_cases.GOLDEN / f"{name}.npz")
+
+    return serve_case
+
+
+@pytest.fixture(scope="module")
+def vectors(serve):
+    return serve("bert-mean")
+
+
+@pytest.fixture(scope="module")
+def ranks(serve):
+    return serve("bert-score")
+
+
+def near(vector, golden):
+    assert len(vector) == len(golden)
+    assert np.dot(vector, golden) == pytest.approx(1, abs=1e-3)
+
+
+def test_openai(vectors):
+    server, golden = vectors
+    answer = server.post("/v1/embeddings", model="x", input=TEXTS, encoding_format="float").json
+    assert answer["object"] == "list" and [entry["index"] for entry in answer["data"]] == list(range(len(TEXTS)))
+    for entry, out in zip(answer["data"], golden["out"]):
+        near(entry["embedding"], out)
+    n = len(golden["ids"]) - len(TEXTS)  # what stands behind each text is the model's affair
+    assert answer["usage"] == {"prompt_tokens": n, "total_tokens": n}
+    (floats, coded) = (
+        server.post("/embeddings", input=TEXTS[0], encoding_format=form).json["data"][0]["embedding"]
+        for form in ("float", "base64")
+    )
+    assert np.array_equal(np.frombuffer(base64.b64decode(coded), "<f4"), np.array(floats, np.float32))
+
+
+def test_ids_are_the_text(vectors):
+    server, golden = vectors
+    ids = golden["ids"][1 : golden["ends"][0] - 1].tolist()
+    answer = server.post("/v1/embeddings", input=[ids, TEXTS[2], [2, *ids]], dimensions=embed_cases.DIM).json["data"]
+    near(answer[0]["embedding"], golden["out"][0])
+    near(answer[1]["embedding"], golden["out"][2])
+    near(answer[2]["embedding"], golden["out"][0])
+    assert server.post("/v1/embeddings", input=ids).json["usage"]["prompt_tokens"] == len(ids) + 1
+
+
+def test_ollama(vectors):
+    server, golden = vectors
+    answer = server.post("/api/embed", input=TEXTS[:3]).json
+    assert len(answer["embeddings"]) == 3 and answer["prompt_eval_count"] == golden["ends"][2] - 3
+    near(answer["embeddings"][2], golden["out"][2])
+    near(server.post("/api/embeddings", prompt=TEXTS[0]).json["embedding"], golden["out"][0])
+    long = "the fox " * 200
+    assert len(server.post("/api/embed", input=long).json["embeddings"]) == 1
+    answer = server.post("/api/embed", input=long, truncate=False)
+    assert answer.status == 400 and "prompt is too long: 401 tokens > 150 maximum" in answer.json["error"]
+
+
+def test_llamacpp(vectors):
+    server, golden = vectors
+    (first, second) = server.post("/embedding", content=TEXTS[:2]).json
+    near(first["embedding"][0], golden["out"][0])
+    assert second["index"] == 1
+
+
+def test_rerank(ranks):
+    server, golden = ranks
+    answer = server.post("/v1/rerank", query=embed_cases.QUERY, documents=TEXTS, return_documents=True).json
+    scores = {entry["index"]: entry["relevance_score"] for entry in answer["results"]}
+    for i, out in enumerate(golden["out"]):
+        assert scores[i] == pytest.approx(1 / (1 + math.exp(-out)), abs=3e-3)
+    found = [entry["relevance_score"] for entry in answer["results"]]
+    assert found == sorted(found, reverse=True)
+    assert all(entry["document"]["text"] == TEXTS[entry["index"]] for entry in answer["results"])
+    few = server.post("/rerank", query=embed_cases.QUERY, documents=[{"text": text} for text in TEXTS], top_n=2).json
+    assert [entry["index"] for entry in few["results"]] == [entry["index"] for entry in answer["results"][:2]]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status", "said"),
+    [
+        ("/v1/embeddings", {}, 400, "'input': expected a string, token ids, or a list of either"),
+        ("/v1/embeddings", {"input": []}, 400, "'input': found 0 texts, expected 1 to 4096"),
+        ("/v1/embeddings", {"input": ["x", 5]}, 400, "'input', number 2: expected a string or token ids"),
+        ("/v1/embeddings", {"input": ["x", []]}, 400, "'input', number 2: expected a string or token ids"),
+        ("/v1/embeddings", {"input": [5, 1e9]}, 400, "token ids from 0 to"),
+        ("/v1/embeddings", {"input": "x", "dimensions": 8}, 400, "'dimensions': found 8, and the model's vectors have 60"),
+        ("/v1/embeddings", {"input": "x", "encoding_format": "hex"}, 400, "'encoding_format': found 'hex'"),
+        ("/v1/embeddings", {"input": "the fox " * 200}, 400, "the prompt has 401 tokens"),
+        ("/v1/rerank", {"query": "x", "documents": ["y"]}, 501, "/v1/rerank is not offered: the model makes vectors"),
+        ("/v1/completions", {"prompt": "x"}, 501, "/v1/completions is not offered: the model reads whole texts"),
+    ],
+)
+def test_refused(vectors, path, fields, status, said):
+    answer = vectors[0].post(path, **fields)
+    assert answer.status == status and said in answer.json["error"]["message"], answer.body
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({"documents": ["y"]}, 400, "'query': expected a string"),
+        ({"query": "x"}, 400, "'documents': expected a list of strings"),
+        ({"query": "x", "documents": []}, 400, "'documents': found 0 texts"),
+        ({"query": "x", "documents": ["y", 3]}, 400, "'documents', number 2: expected a string, or an object"),
+        ({"query": "x", "documents": ["y"], "top_n": 0}, 400, "'top_n': expected an integer from 1"),
+        ({"query": "the fox " * 60, "documents": ["the fox " * 60]}, 400, "the text has 243 tokens"),
+    ],
+)
+def test_refused_rankings(ranks, fields, status, said):
+    answer = ranks[0].post("/v1/rerank", **fields)
+    assert answer.status == status and said in answer.error, answer.body
+
+
+def test_a_model_that_generates(server):
+    for path, said in (("/v1/embeddings", "was not trained to make embeddings"), ("/v1/rerank", "to compare two texts")):
+        answer = server.post(path, input="x")
+        assert answer.status == 501 and f"{path} is not offered" in answer.error and said in answer.error
