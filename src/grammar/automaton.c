@@ -1,80 +1,23 @@
 // See automaton.h. Stacks share their lower parts: one is a node, which names a place in the grammar and the stack below.
-// Nodes, and states as sets of nodes, are found by hash, so that equal ones are the same.
-#include "grammar/automaton.h"
+// Nodes, and states as sets of nodes, are found by hash, so that equal ones are the same. A node in a bag also names the parts
+// that have come, a list from the highest down. Its cells are nodes, too: `place` is the part, `below` the rest of the list.
+#include "grammar/stacks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNKNOWN = -2, NO_STACK = -1, TABLE_MIN = 1 << 10 };
+enum { UNKNOWN = -2 };
 
-struct stack_node {
-    int place; // an element: the one to go through next
-    int below; // the node to go on with at the end of its rule; NO_STACK: the text's end
-};
-
-struct stack_set {
-    int first, n;  // its stacks, in `stacks`: those that begin with a byte, by number
-    bool accepts;  // the text may end here
-    bool plain;    // automaton_is_plain()
-    int next[256]; // by byte; UNKNOWN until it is first asked for
-};
-
-struct table { // open addressing, of indices
-    int *slots;
-    uint32_t size, used;
-};
-
-struct automaton {
-    const struct grammar *grammar;
-    struct stack_node *nodes;
-    int n_nodes, nodes_room;
-    struct stack_set *states;
-    int n_states, states_room;
-    int *stacks;
-    int n_stacks, stacks_room;
-    struct table node_table, state_table;
-
-    // A state in the making.
-    int *found, *work; // (AUTOMATON_MAX_STACKS)
-    int n_found, n_work;
-    bool accepts;
-    uint32_t *seen; // (nodes_room) the number of the last making that met the node
-    uint32_t making;
-
-    int start, generation;
-    int work_left; // until the next automaton_tidy()
-    bool failed;
-};
-
-// ---------------------------------------------------------------- finding
-
-static uint32_t mix(uint64_t x)
-{
-    x ^= x >> 33;
-    x *= 0xff51afd7ed558ccdu;
-    x ^= x >> 33;
-    x *= 0xc4ceb9fe1a85ec53u;
-    return (uint32_t)(x >> 32);
-}
-
-static uint32_t node_hash(const struct automaton *a, int node)
-{
-    return mix((uint64_t)(uint32_t)a->nodes[node].place << 32 | (uint32_t)a->nodes[node].below);
-}
+// ---------------------------------------------------------------- making states
 
 static uint32_t state_hash(const struct automaton *a, int state)
 {
     const struct stack_set *s = &a->states[state];
     uint32_t hash = s->accepts;
     for (int i = 0; i < s->n; i++)
-        hash = mix((uint64_t)hash << 32 | (uint32_t)a->stacks[s->first + i]);
+        hash = table_mix((uint64_t)hash << 32 | (uint32_t)a->stacks[s->first + i]);
     return hash;
-}
-
-static bool same_node(const struct automaton *a, int x, int y)
-{
-    return a->nodes[x].place == a->nodes[y].place && a->nodes[x].below == a->nodes[y].below;
 }
 
 static bool same_state(const struct automaton *a, int x, int y)
@@ -84,94 +27,11 @@ static bool same_state(const struct automaton *a, int x, int y)
            memcmp(a->stacks + s->first, a->stacks + t->first, (size_t)s->n * sizeof *a->stacks) == 0;
 }
 
-typedef uint32_t hash_function(const struct automaton *a, int index);
-typedef bool same_function(const struct automaton *a, int x, int y);
-
-static bool table_grow(struct automaton *a, struct table *table, hash_function *hash)
-{
-    const struct table old = *table;
-    table->size = old.size ? old.size * 2 : TABLE_MIN;
-    table->slots = malloc(table->size * sizeof *table->slots);
-    if (table->slots == NULL) {
-        *table = old;
-        return false;
-    }
-    memset(table->slots, 0xff, table->size * sizeof *table->slots);
-    for (uint32_t i = 0; i < old.size; i++)
-        if (old.slots[i] >= 0) {
-            uint32_t at = hash(a, old.slots[i]) & (table->size - 1);
-            while (table->slots[at] >= 0)
-                at = (at + 1) & (table->size - 1);
-            table->slots[at] = old.slots[i];
-        }
-    free(old.slots);
-    return true;
-}
-
-// Finds an element equal to the newest, `index`; returns `index` itself where there is none.
-static int table_find(struct automaton *a, struct table *table, int index, hash_function *hash, same_function *same)
-{
-    if (2 * table->used >= table->size && !table_grow(a, table, hash)) {
-        a->failed = true;
-        return index;
-    }
-    uint32_t at = hash(a, index) & (table->size - 1);
-    for (; table->slots[at] >= 0; at = (at + 1) & (table->size - 1))
-        if (same(a, table->slots[at], index))
-            return table->slots[at];
-    table->slots[at] = index;
-    table->used++;
-    return index;
-}
-
-static bool grow_nodes(struct automaton *a)
-{
-    const int room = a->nodes_room ? a->nodes_room * 2 : 1024;
-    struct stack_node *nodes = realloc(a->nodes, (size_t)room * sizeof *nodes);
-    a->nodes = nodes ? nodes : a->nodes;
-    uint32_t *seen = realloc(a->seen, (size_t)room * sizeof *seen);
-    a->seen = seen ? seen : a->seen;
-    if (nodes == NULL || seen == NULL)
-        return false;
-    memset(seen + a->nodes_room, 0, (size_t)(room - a->nodes_room) * sizeof *seen);
-    a->nodes_room = room;
-    return true;
-}
-
-static int make_node(struct automaton *a, int place, int below)
-{
-    if (a->n_nodes == a->nodes_room && !grow_nodes(a)) {
-        a->failed = true;
-        return 0;
-    }
-    a->nodes[a->n_nodes] = (struct stack_node){place, below};
-    const int found = table_find(a, &a->node_table, a->n_nodes, node_hash, same_node);
-    if (found == a->n_nodes) {
-        a->seen[found] = 0;
-        a->n_nodes++;
-    }
-    return found;
-}
-
-// ---------------------------------------------------------------- making states
-
 static void begin_state(struct automaton *a)
 {
     a->n_found = a->n_work = 0;
     a->accepts = false;
     a->making++;
-}
-
-// Adds a stack to those to be looked at, once.
-static void meet(struct automaton *a, int node)
-{
-    if (a->failed || a->seen[node] == a->making)
-        return;
-    a->seen[node] = a->making;
-    if (a->n_work == AUTOMATON_MAX_STACKS)
-        a->failed = true;
-    else
-        a->work[a->n_work++] = node;
 }
 
 // Follows calls and ends until all stacks begin with a byte.
@@ -180,23 +40,28 @@ static void close_state(struct automaton *a)
     const struct grammar *g = a->grammar;
     int looked_at = 0;
     while (a->n_work > 0 && !a->failed) {
-        const int node = a->work[--a->n_work], place = a->nodes[node].place, below = a->nodes[node].below;
-        const struct element *element = &g->elements[place];
-        if (--a->work_left < 0 || ++looked_at > 16 * AUTOMATON_MAX_STACKS ||
-            (element->kind == ELEMENT_BYTE && a->n_found == AUTOMATON_MAX_STACKS)) {
+        const int node = a->work[--a->n_work];
+        const struct stack_node at = a->nodes[node];
+        const struct element *element = &g->elements[at.place];
+        const bool begins = element->kind == ELEMENT_BYTE || element->kind == ELEMENT_BRANCH;
+        if (--a->work_left < 0 || ++looked_at > 16 * AUTOMATON_MAX_STACKS || (begins && a->n_found == AUTOMATON_MAX_STACKS)) {
             a->failed = true;
-        } else if (element->kind == ELEMENT_BYTE) {
+        } else if (begins) {
             a->found[a->n_found++] = node;
-        } else if (element->kind == ELEMENT_END && below == NO_STACK) {
+        } else if (element->kind == ELEMENT_END && at.below == NO_STACK) {
             a->accepts = true;
         } else if (element->kind == ELEMENT_END) {
-            meet(a, below);
-        } else {
+            stack_meet(a, at.below);
+        } else if (element->kind == ELEMENT_CALL) {
             // A call at a rule's end leaves nothing to come back to: repetition does not deepen the stack.
-            const int back = element[1].kind == ELEMENT_END ? below : make_node(a, place + 1, below);
-            const struct rule *rule = &g->rules[element->index];
-            for (int i = 0; i < rule->n && !a->failed; i++)
-                meet(a, make_node(a, rule->alternatives[i], back));
+            stack_meet_rule(a, element->index,
+                            element[1].kind == ELEMENT_END ? at.below : stack_make(a, at.place + 1, at.below, NO_STACK));
+        } else if (element->kind == ELEMENT_BAG) {
+            bag_between(a, at);
+        } else if (element->kind == ELEMENT_CHOICE) {
+            bag_choice(a, at);
+        } else {
+            bag_after(a, at);
         }
     }
 }
@@ -208,7 +73,7 @@ static bool leads_on(const struct automaton *a, int node)
     int place = a->nodes[node].place + 1, below = a->nodes[node].below, back[GRAMMAR_PLAIN], depth = 0, count = 1;
     for (int steps = 0; count < GRAMMAR_PLAIN && steps < 8 * GRAMMAR_PLAIN; steps++) {
         const struct element *at = &g->elements[place];
-        if (at->kind == ELEMENT_BYTE || (at->kind == ELEMENT_END && depth == 0 && below == NO_STACK))
+        if (at->kind == ELEMENT_BYTE || at->kind >= ELEMENT_BAG || (at->kind == ELEMENT_END && depth == 0 && below == NO_STACK))
             return false;
         if (at->kind == ELEMENT_END && depth > 0) {
             place = back[--depth];
@@ -278,9 +143,10 @@ static int end_state(struct automaton *a)
         for (int i = 0; i < 256; i++)
             state->next[i] = UNKNOWN;
         state->plain = false;
-        for (int i = 0; i < a->n_found && !state->plain; i++)
-            state->plain =
-                a->grammar->sets[a->grammar->elements[a->nodes[a->found[i]].place].index].plain && leads_on(a, a->found[i]);
+        for (int i = 0; i < a->n_found && !state->plain; i++) {
+            const struct element *begin = &a->grammar->elements[a->nodes[a->found[i]].place];
+            state->plain = begin->kind == ELEMENT_BYTE && a->grammar->sets[begin->index].plain && leads_on(a, a->found[i]);
+        }
         a->n_stacks += a->n_found;
         a->n_states++;
     }
@@ -297,8 +163,10 @@ int automaton_step(struct automaton *a, int state, unsigned char byte)
     a->failed |= a->work_left < 0;
     for (int i = 0; i < a->states[state].n && !a->failed; i++) {
         const struct stack_node node = a->nodes[a->stacks[a->states[state].first + i]];
-        if (byte_set_holds(&a->grammar->sets[a->grammar->elements[node.place].index], byte))
-            meet(a, make_node(a, node.place + 1, node.below));
+        if (a->grammar->elements[node.place].kind == ELEMENT_BRANCH)
+            bag_branch(a, node, byte);
+        else if (byte_set_holds(&a->grammar->sets[a->grammar->elements[node.place].index], byte))
+            stack_meet(a, stack_make(a, node.place + 1, node.below, NO_STACK));
     }
     const int next = end_state(a);
     if (!a->failed)
@@ -309,8 +177,7 @@ int automaton_step(struct automaton *a, int state, unsigned char byte)
 static int make_start(struct automaton *a, int rule)
 {
     begin_state(a);
-    for (int i = 0; i < a->grammar->rules[rule].n; i++)
-        meet(a, make_node(a, a->grammar->rules[rule].alternatives[i], NO_STACK));
+    stack_meet_rule(a, rule, NO_STACK);
     return end_state(a);
 }
 
@@ -332,8 +199,11 @@ struct automaton *automaton_open(const struct grammar *grammar, yalm_error *erro
         a->grammar = grammar;
         a->found = malloc(AUTOMATON_MAX_STACKS * sizeof *a->found);
         a->work = malloc(AUTOMATON_MAX_STACKS * sizeof *a->work);
+        for (int i = 0; i < grammar->n_bags; i++)
+            a->parts_room = bag_room(&grammar->bags[i], a->parts_room);
+        a->parts = malloc(((size_t)a->parts_room + 1) * sizeof *a->parts);
     }
-    if (a == NULL || a->found == NULL || a->work == NULL) {
+    if (a == NULL || a->found == NULL || a->work == NULL || a->parts == NULL) {
         *error = (yalm_error){YALM_NO_MEMORY, "out of memory for a grammar"};
         automaton_close(a);
         return NULL;
@@ -360,6 +230,7 @@ void automaton_close(struct automaton *a)
     free(a->stacks);
     free(a->found);
     free(a->work);
+    free(a->parts);
     free(a);
 }
 
@@ -401,16 +272,16 @@ static int copy_stack(struct automaton *a, const struct stack_node *old, int nod
     int depth = 0;
     for (int at = node; at != NO_STACK; at = old[at].below)
         depth++;
-    int *places = malloc(((size_t)depth + 1) * sizeof *places), made = NO_STACK;
-    if (places == NULL) {
+    int *nodes = malloc(((size_t)depth + 1) * sizeof *nodes), made = NO_STACK;
+    if (nodes == NULL) {
         a->failed = true;
         return 0;
     }
     for (int at = node, i = 0; at != NO_STACK; at = old[at].below)
-        places[i++] = old[at].place;
+        nodes[i++] = at;
     for (int i = depth; i-- > 0 && !a->failed;)
-        made = make_node(a, places[i], made);
-    free(places);
+        made = stack_make(a, old[nodes[i]].place, made, bag_copy(a, old, old[nodes[i]].came));
+    free(nodes);
     return made;
 }
 
@@ -429,7 +300,7 @@ bool automaton_tidy(struct automaton *a, int *state)
         a->start = make_start(a, a->grammar->root);
         begin_state(a);
         for (int i = 0; i < kept.n && !a->failed; i++)
-            meet(a, copy_stack(a, old, stacks[i]));
+            stack_meet(a, copy_stack(a, old, stacks[i]));
         a->accepts = kept.accepts;
         *state = end_state(a);
     } else

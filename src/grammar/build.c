@@ -79,6 +79,39 @@ int build_set(struct builder *builder, const struct byte_set *set)
     return g->n_sets++;
 }
 
+void build_bag(struct builder *builder, struct sequence *sequence, struct bag bag)
+{
+    struct grammar *g = builder->grammar;
+    g->bags = grow(builder, g->bags, g->n_bags, &builder->rooms[3], sizeof *g->bags, GRAMMAR_MAX_ELEMENTS);
+    if (builder->failed) {
+        free(bag.parts);
+        return;
+    }
+    g->bags[g->n_bags++] = bag;
+    sequence_add(builder, sequence, ELEMENT_BAG, g->n_bags - 1);
+    sequence_add(builder, sequence, ELEMENT_CHOICE, g->n_bags - 1);
+    for (int i = 0; i < bag.n; i++)
+        sequence_add(builder, sequence, ELEMENT_AFTER, i);
+}
+
+int build_branch(struct builder *builder, struct branch branch)
+{
+    struct grammar *g = builder->grammar;
+    g->branches = grow(builder, g->branches, g->n_branches, &builder->rooms[4], sizeof *g->branches, GRAMMAR_MAX_ELEMENTS);
+    if (!builder->failed)
+        g->branches[g->n_branches++] = branch;
+    add_element(builder, (struct element){ELEMENT_BRANCH, g->n_branches - 1});
+    return g->n_elements - 1;
+}
+
+void build_way(struct builder *builder, struct way way)
+{
+    struct grammar *g = builder->grammar;
+    g->ways = grow(builder, g->ways, g->n_ways, &builder->rooms[5], sizeof *g->ways, 2 * GRAMMAR_MAX_ELEMENTS);
+    if (!builder->failed)
+        g->ways[g->n_ways++] = way;
+}
+
 // ---------------------------------------------------------------- characters
 
 static void set_add(struct byte_set *set, int first, int last)

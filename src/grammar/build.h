@@ -4,7 +4,7 @@
 
 struct builder {
     struct grammar *grammar;
-    int rooms[3]; // of elements, sets, rules
+    int rooms[6]; // of elements, sets, rules, bags, branches, ways
     bool failed;  // memory ran out, or a limit is reached
 };
 
@@ -20,8 +20,15 @@ int build_rule(struct builder *builder); // a new one, without alternatives
 // Adds the sequence, which becomes empty, to the rule.
 void build_alternative(struct builder *builder, int rule, struct sequence *sequence);
 int build_set(struct builder *builder, const struct byte_set *set);
+// Adds the bag, whose parts are the grammar's from then on, to the sequence.
+void build_bag(struct builder *builder, struct sequence *sequence, struct bag bag);
 
-// Drops what no text fits. A rule that calls itself before it takes a byte, which would deepen its stack without end; or -1.
+int build_branch(struct builder *builder, struct branch branch); // returns the place of its element
+void build_way(struct builder *builder, struct way way);
+void build_branches(struct builder *builder); // of all bags
+
+// Drops what no text fits, and adds branches. Returns a rule that calls itself before it takes a byte, which would deepen its
+// stack without end; or -1.
 int build_end(struct builder *builder);
 
 // A range of characters, both ends included.

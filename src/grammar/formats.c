@@ -21,8 +21,13 @@
 #define QUERY   "(\\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|" ESCAPED ")*)?(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|" ESCAPED ")*)?"
 #define HOST                                                                                                                   \
     "(([A-Za-z0-9._~!$&'()*+,;=:@-]|" ESCAPED ")*@)?(\\[[0-9A-Fa-f:.]+\\]|([A-Za-z0-9._~!$&'()*+,;=-]|" ESCAPED ")*)(:\\d*)?"
-#define ATOM    "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-#define POINTER "(/([^/~]|~[01])*)*"
+#define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+// Of expressions: three levels of groups. Whether a range or a number of times ends before it begins is not looked at.
+#define SIGN            "\\\\[dDwWsSfnrtv^$.*+?()[\\]{}|/\\\\-]"
+#define CLASS           "\\[\\^?-?([0-9]-[0-9]|[a-z]-[a-z]|[A-Z]-[A-Z]|[^\\\\\\[\\]-]|" SIGN ")+-?\\]"
+#define ATOM_OF(groups) "((([^\\\\()\\[\\]{}*+?|^$]|" SIGN "|" CLASS groups ")([*+?]\\??|\\{\\d+(,\\d*)?\\})?)|[|^$]|\\\\[bB])*"
+#define GROUP(inner)    "|\\((\\?[:=!])?" inner "\\)"
+#define POINTER         "(/([^/~]|~[01])*)*"
 
 static const struct format {
     const char *name, *pattern;
@@ -42,6 +47,7 @@ static const struct format {
      "([A-Za-z][A-Za-z0-9+.-]*:(//" HOST "(/" PART ")?|" PART ")|//" HOST "(/" PART ")?|" SEGMENT "(/" PART ")?)" QUERY},
     {"uuid", "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"},
     {"json-pointer", POINTER},
+    {"regex", ATOM_OF(GROUP(ATOM_OF(GROUP(ATOM_OF("")))))},
     {"relative-json-pointer", "(0|[1-9]\\d*)(#|" POINTER ")"},
 };
 

@@ -261,6 +261,25 @@ static int read_number(struct parser *parser)
     return value;
 }
 
+// The numbers behind a {, which has been read.
+static void read_times(struct parser *parser, int *least, int *most)
+{
+    skip(parser, false);
+    *least = *most = read_number(parser);
+    skip(parser, false);
+    if (peek(parser) == ',') {
+        parser->at++;
+        skip(parser, false);
+        *most = peek(parser) == '}' ? -1 : read_number(parser);
+        skip(parser, false);
+    }
+    if (peek(parser) != '}')
+        fail(parser, "expected } after a number of times");
+    parser->at++;
+    if (*most >= 0 && *most < *least)
+        fail(parser, "at most %d times is less than at least %d", *most, *least);
+}
+
 // Reads how often the part that begins at `from` in the sequence comes.
 static void read_repetition(struct parser *parser, struct sequence *sequence, int from)
 {
@@ -272,24 +291,48 @@ static void read_repetition(struct parser *parser, struct sequence *sequence, in
         parser->at++;
     } else if (c == '{') {
         parser->at++;
-        skip(parser, false);
-        least = most = read_number(parser);
-        skip(parser, false);
-        if (peek(parser) == ',') {
-            parser->at++;
-            skip(parser, false);
-            most = peek(parser) == '}' ? -1 : read_number(parser);
-            skip(parser, false);
-        }
-        if (peek(parser) != '}')
-            fail(parser, "expected } after a number of times");
-        parser->at++;
-        if (most >= 0 && most < least)
-            fail(parser, "at most %d times is less than at least %d", most, least);
+        read_times(parser, &least, &most);
     } else
         return;
     if (!parser->failed)
         build_repetition(&parser->builder, sequence, from, least, most);
+}
+
+// Reads parts in any order, behind their <.
+static void read_bag(struct parser *parser, struct sequence *sequence)
+{
+    struct bag bag = {.most = -1};
+    int room = 0, name = -1;
+    skip(parser, true);
+    if (peek(parser) == '{') {
+        parser->at++;
+        read_times(parser, &bag.least, &bag.most);
+        skip(parser, true);
+    }
+    name = parser->failed ? -1 : find_name(parser);
+    for (skip(parser, true); name >= 0 && !parser->failed && peek(parser) != '>'; skip(parser, true)) {
+        const int part = find_name(parser);
+        struct bag_part *grown = bag.parts;
+        if (bag.n == room)
+            grown = realloc(bag.parts, (size_t)(room = room ? 2 * room : 8) * sizeof *grown);
+        bag.parts = grown ? grown : bag.parts;
+        parser->builder.failed |= grown == NULL;
+        if (part < 0 || parser->builder.failed)
+            break;
+        const bool must = peek(parser) == '!', again = peek(parser) == '*';
+        parser->at += must || again;
+        bag.parts[bag.n++] = (struct bag_part){parser->names[part].rule, must, again};
+        bag.n_must += must;
+    }
+    if (bag.most >= 0 && bag.most < bag.n_must)
+        fail(parser, "at most %d parts come, but %d must", bag.most, bag.n_must);
+    parser->at++;
+    if (parser->failed || name < 0) {
+        free(bag.parts);
+        return;
+    }
+    bag.separator = parser->names[name].rule;
+    build_bag(&parser->builder, sequence, bag);
 }
 
 static void read_alternatives(struct parser *parser, int rule, bool nested);
@@ -317,12 +360,15 @@ static void read_part(struct parser *parser, struct sequence *sequence)
             fail(parser, "expected )");
         parser->at++;
         sequence_add(&parser->builder, sequence, ELEMENT_CALL, rule);
+    } else if (c == '<') {
+        parser->at++;
+        read_bag(parser, sequence);
     } else if (is_name(c)) {
         const int name = find_name(parser);
         if (name >= 0)
             sequence_add(&parser->builder, sequence, ELEMENT_CALL, parser->names[name].rule);
     } else {
-        fail(parser, "expected a literal, a class, a rule's name or a group, found '%c'", c);
+        fail(parser, "expected a literal, a class, a rule's name, a group or <, found '%c'", c);
     }
     while (!parser->failed && !parser->builder.failed && strchr("*+?{", peek(parser)) && peek(parser))
         read_repetition(parser, sequence, from);
@@ -431,5 +477,13 @@ void grammar_free(struct grammar *grammar)
     free(grammar->rules);
     free(grammar->elements);
     free(grammar->sets);
+    for (int i = 0; i < grammar->n_bags; i++) {
+        free(grammar->bags[i].parts);
+        free(grammar->bags[i].ranks);
+        free(grammar->bags[i].musts);
+    }
+    free(grammar->branches);
+    free(grammar->ways);
+    free(grammar->bags);
     free(grammar);
 }

@@ -5,7 +5,12 @@
 //
 // A name, "::=", alternatives between "|". Parts: "literals" and [classes] of characters (\n \t \r \\ \" \] \xHH \uHHHH
 // \UHHHHHHHH; [^…] is all others), `.` for any character, names of rules, groups in parentheses, and after any part * + ? {n}
-// {n,} {n,m}. # begins a comment. The text is what `root` spells.
+// {n,} {n,m}. # begins a comment. The text is what `root` spells. Besides, parts of which the order is free:
+//
+//     root ::= "{" <{1,4} comma name! age tag*> "}"
+//
+// Rules between < and >: the first one separates the others. A part with ! must come, one with * may come again, others come at
+// most once. {n,m}, which may be left out, says how many there are in all.
 #pragma once
 #include "yalm.h"
 
@@ -17,11 +22,12 @@ enum {
     GRAMMAR_PLAIN = 16,      // plain characters, which a JSON string has unescaped, that are looked at together
 };
 
-// A part of an alternative: a set of bytes of which one comes, a rule that is gone through, or the alternative's end.
-enum element_kind { ELEMENT_END, ELEMENT_BYTE, ELEMENT_CALL };
+// A part of an alternative: a set of bytes of which one comes, a rule that is gone through, or the alternative's end. A bag of
+// n parts is 2 + n elements: where it may end, where the next part is chosen, and what follows each part.
+enum element_kind { ELEMENT_END, ELEMENT_BYTE, ELEMENT_CALL, ELEMENT_BAG, ELEMENT_CHOICE, ELEMENT_AFTER, ELEMENT_BRANCH };
 struct element {
     enum element_kind kind;
-    int index; // of the set, or of the rule
+    int index; // of the set, the rule or the bag; of ELEMENT_AFTER the part's
 };
 
 struct byte_set {
@@ -29,11 +35,44 @@ struct byte_set {
     uint64_t plain; // 1: of a class that takes any plain character, it has those of one byte
 };
 
+// Parts in any order.
+struct bag {
+    int separator, least, most; // a rule; how many parts come, most -1: any number
+    struct bag_part {
+        int rule;
+        bool must, again; // it has to come; it may come more than once
+    } * parts;            // (n) owned
+    int n, n_must;
+    // Those that begin with literal bytes, sorted by them: see branches.c.
+    int n_sorted, root; // root: the place of the first ELEMENT_BRANCH
+    int *ranks;         // (n) of each part among the sorted ones; -1: it is not there. Owned
+    int *musts;         // (n + 1) how many of the sorted parts before one must come. Owned
+};
+
+// Where the sorted parts of a bag go on with other bytes.
+struct branch {
+    int bag;             // the place of its ELEMENT_BAG
+    int first, n, depth; // the parts that begin as those bytes, and how many bytes these are
+    int way, n_ways;
+};
+struct way {
+    unsigned char byte;
+    int first, n; // the parts that go on so
+    int part;     // the first of them, by its number in the bag
+    int place;    // where they go on: of one part its next element, of several an ELEMENT_BRANCH
+};
+
 struct grammar {
     struct element *elements; // (n_elements) all alternatives, each up to its end
     int n_elements;
     struct byte_set *sets; // (n_sets)
     int n_sets;
+    struct bag *bags; // (n_bags)
+    int n_bags;
+    struct branch *branches; // (n_branches)
+    int n_branches;
+    struct way *ways; // (n_ways)
+    int n_ways;
     struct rule {
         int *alternatives; // (n) where each begins in `elements`, owned
         int n;

@@ -9,16 +9,60 @@ static bool is_empty(const struct byte_set *set)
     return (set->bits[0] | set->bits[1] | set->bits[2] | set->bits[3]) == 0;
 }
 
+// The bag of which the element is.
+static const struct bag *bag_of(const struct grammar *g, const struct element *at)
+{
+    return &g->bags[at->kind == ELEMENT_AFTER ? at[-2 - at->index].index : at->index];
+}
+
+// The rule that is called at the element, or in a bag before it; -1: none. must: no text does without it.
+static int called(const struct grammar *g, const struct element *at, bool *must)
+{
+    *must = true;
+    if (at->kind == ELEMENT_CALL)
+        return at->index;
+    if (at->kind != ELEMENT_CHOICE && at->kind != ELEMENT_AFTER)
+        return -1;
+    const struct bag *bag = bag_of(g, at);
+    *must = at->kind == ELEMENT_CHOICE ? bag->n_must > 1 || bag->least > 1 : bag->parts[at->index].must;
+    return at->kind == ELEMENT_CHOICE ? bag->separator : bag->parts[at->index].rule;
+}
+
+// Whether as many parts of a bag hold as have to come; where one may come again, it is enough.
+static bool bag_holds(const struct bag *bag, const bool *holds)
+{
+    int n = 0;
+    for (int i = 0; i < bag->n && n < bag->least; i++)
+        n = !holds[bag->parts[i].rule] ? n : bag->parts[i].again ? bag->least : n + 1;
+    return n >= bag->least;
+}
+
+// How many of the things that its alternative lacks are there once the rule that is called at the element holds.
+static int n_settled(const struct grammar *g, const struct element *at, int *lacking)
+{
+    bool must;
+    called(g, at, &must);
+    if (at->kind != ELEMENT_AFTER)
+        return must;
+    const struct bag *bag = bag_of(g, at);
+    int *lacks = &lacking[bag - g->bags];
+    if (*lacks == 0)
+        return must;
+    *lacks = bag->parts[at->index].again ? 0 : *lacks - 1;
+    return must + (*lacks == 0);
+}
+
 // Marks the rules of which an alternative holds: all of its elements do. A call does where its rule does, a byte where `bytes`.
 static bool mark(const struct grammar *g, bool bytes, bool *holds)
 {
     const size_t n_elements = (size_t)g->n_elements, n_rules = (size_t)g->n_rules;
-    int *missing = malloc((4 * n_elements + 2 * n_rules + 1) * sizeof *missing), n_waiting = 0;
+    int *missing = malloc((4 * n_elements + 2 * n_rules + (size_t)g->n_bags + 1) * sizeof *missing), n_waiting = 0;
     if (missing == NULL)
         return false;
     int *firsts = missing + n_elements, *owners = firsts + n_elements; // missing and owners: at an alternative's first element
     int *next = owners + n_elements, *calls = next + n_elements;       // the calls of each rule as a list; -1: no more
     int *waiting = calls + n_rules;                                    // rules that hold, whose callers do not know yet
+    int *lacking = waiting + n_rules;                                  // (n_bags) how many parts have to hold, besides
     memset(calls, 0xff, n_rules * sizeof *calls);
     for (int rule = 0; rule < g->n_rules; rule++)
         for (int i = 0; i < g->rules[rule].n; i++) {
@@ -26,13 +70,19 @@ static bool mark(const struct grammar *g, bool bytes, bool *holds)
             missing[first] = 0;
             owners[first] = rule;
             for (int at = first; g->elements[at].kind != ELEMENT_END; at++) {
-                const int index = g->elements[at].index;
+                bool must;
+                const struct element *element = &g->elements[at];
+                const int callee = called(g, element, &must);
                 firsts[at] = first;
-                missing[first] += g->elements[at].kind == ELEMENT_CALL || !bytes || is_empty(&g->sets[index]);
-                if (g->elements[at].kind == ELEMENT_CALL) {
-                    next[at] = calls[index];
-                    calls[index] = at;
-                }
+                if (element->kind == ELEMENT_BYTE)
+                    missing[first] += !bytes || is_empty(&g->sets[element->index]);
+                else if (element->kind == ELEMENT_BAG)
+                    missing[first] += (lacking[element->index] = g->bags[element->index].least) > 0;
+                if (callee < 0)
+                    continue;
+                missing[first] += must;
+                next[at] = calls[callee];
+                calls[callee] = at;
             }
             if (missing[first] == 0 && !holds[rule]) {
                 holds[rule] = true;
@@ -42,13 +92,25 @@ static bool mark(const struct grammar *g, bool bytes, bool *holds)
     while (n_waiting > 0)
         for (int call = calls[waiting[--n_waiting]]; call >= 0; call = next[call]) {
             const int owner = owners[firsts[call]];
-            if (--missing[firsts[call]] == 0 && !holds[owner]) {
+            missing[firsts[call]] -= n_settled(g, &g->elements[call], lacking);
+            if (missing[firsts[call]] == 0 && !holds[owner]) {
                 holds[owner] = true;
                 waiting[n_waiting++] = owner; // not read again above: the list of calls is the old rule's
             }
         }
     free(missing);
     return true;
+}
+
+static bool has_texts(const struct grammar *g, const struct element *at, const bool *has_text)
+{
+    bool must;
+    const int rule = called(g, at, &must);
+    if (at->kind == ELEMENT_BYTE)
+        return !is_empty(&g->sets[at->index]);
+    if (at->kind == ELEMENT_BAG)
+        return bag_holds(&g->bags[at->index], has_text);
+    return !must || has_text[rule];
 }
 
 // Drops the alternatives that no text fits, so that none is begun.
@@ -59,7 +121,7 @@ static void drop_empty(struct grammar *g, const bool *has_text)
         int kept = 0;
         for (int k = 0; k < rule->n; k++) {
             const struct element *at = &g->elements[rule->alternatives[k]];
-            while (at->kind == ELEMENT_CALL ? has_text[at->index] : at->kind == ELEMENT_BYTE && !is_empty(&g->sets[at->index]))
+            while (at->kind != ELEMENT_END && has_texts(g, at, has_text))
                 at++;
             if (at->kind == ELEMENT_END)
                 rule->alternatives[kept++] = rule->alternatives[k];
@@ -75,19 +137,39 @@ struct visit {
     int group;                // one of the rules that call each other in a circle, itself among them; -1: not known
 };
 
+// Whether what stands behind the element may come first, too: in a bag any part may, behind it only where it takes nothing.
+static bool lets_on(const struct grammar *g, const struct element *at, const bool *blank)
+{
+    if (at->kind == ELEMENT_CALL)
+        return blank[at->index];
+    if (at->kind == ELEMENT_BAG)
+        return true;
+    if (at->kind != ELEMENT_CHOICE && at->kind != ELEMENT_AFTER)
+        return false;
+    const struct bag *bag = bag_of(g, at);
+    if ((at->kind == ELEMENT_CHOICE ? 0 : at->index + 1) < bag->n)
+        return true;
+    for (int i = 0; i < bag->n; i++)
+        if (bag->parts[i].must && !blank[bag->parts[i].rule])
+            return false;
+    return bag_holds(bag, blank);
+}
+
 // The next of the rule's first calls: all before it may take nothing. tail: nothing stands behind it.
 static bool next_call(const struct grammar *g, const bool *blank, int index, struct visit *visit, int *callee, bool *tail)
 {
     const struct rule *rule = &g->rules[index];
     while (visit->alternative < rule->n) {
         const struct element *at = &g->elements[rule->alternatives[visit->alternative] + visit->element++];
-        if (at->kind != ELEMENT_CALL || !blank[at->index]) {
+        bool must;
+        const int callee_here = called(g, at, &must);
+        if (!lets_on(g, at, blank)) {
             visit->alternative++;
             visit->element = 0;
         }
-        if (at->kind == ELEMENT_CALL) {
-            *callee = at->index;
-            *tail = at[1].kind == ELEMENT_END;
+        if (callee_here >= 0) {
+            *callee = callee_here;
+            *tail = at->kind == ELEMENT_CALL && at[1].kind == ELEMENT_END;
             return true;
         }
     }
@@ -164,6 +246,8 @@ int build_end(struct builder *builder)
     hand_on_plain(g);
     good = good && mark(g, false, blank) && find_loop(g, blank, &loop);
     builder->failed |= !good;
+    if (good && loop < 0)
+        build_branches(builder);
     free(has_text);
     free(blank);
     return loop;

@@ -20,6 +20,7 @@ static const char common_rules[] =
     "number ::= integer (\".\" [0-9]{1,20})? ([eE] [-+]? [0-9]{1,2})?\n"
     "value ::= object | array | string | number | \"true\" | \"false\" | \"null\"\n"
     "object ::= \"{\" ws (string \":\" ws value (\",\" ws string \":\" ws value)*)? ws \"}\"\n"
+    "comma ::= \",\" ws\n"
     "array ::= \"[\" ws (value (\",\" ws value)*)? ws \"]\"\n"
     "never ::= []\n";
 
@@ -73,13 +74,6 @@ static void write_array(struct schema_writer *w, const struct part *part, int ru
 
 // ---------------------------------------------------------------- objects
 
-struct object {
-    struct schema_writer *w;
-    const struct part *part;
-    int rule, most_counted; // pairs are counted up to this; 0: not at all
-    bool free;              // keys may come that have no name
-};
-
 static void write_key(struct schema_writer *w, const char *key)
 {
     cJSON *string = cJSON_CreateString(key);
@@ -89,11 +83,9 @@ static void write_key(struct schema_writer *w, const char *key)
     cJSON_Delete(string);
 }
 
-// The pairs of keys without a name: rN-f. Those with a name, and those that are forbidden, are taken out.
-static void write_free(struct object *o)
+// The pairs of keys without a name: rN-f; those with a name and those that are forbidden are taken out. False: there is none.
+static bool write_free(struct schema_writer *w, const struct part *part, int rule)
 {
-    struct schema_writer *w = o->w;
-    const struct part *part = o->part;
     const bool closed = w->listed_only && part->listed && !part->open && part->least <= part->n_named;
     const char **names = pool_take(&w->s.pool, ((size_t)part->n_named + 1) * sizeof *names);
     for (int i = 0; i < part->n_named; i++)
@@ -118,64 +110,38 @@ static void write_free(struct object *o)
             snprintf(alternative, sizeof alternative, "%s\"\\\"\" d%d-0 \"\\\":\" ws %s", *body ? " | " : "", text, name);
         strcat(body, alternative);
     }
-    o->free = *body != 0;
-    if (o->free)
-        fprintf(w->out, "r%d-f ::= %s\n", o->rule, body);
-}
-
-// Behind `count` pairs, of which the last one's name stands before the i-th: rN-mI-C goes on with a comma, or not. rN-kI-C is
-// another pair, by the i-th name or a later one. What leads to no end is dropped when the grammar is parsed.
-static void write_state(struct object *o, int i, int count, bool may_end)
-{
-    const struct part *part = o->part;
-    FILE *out = o->w->out;
-    const int rule = o->rule, next = count < o->most_counted ? count + 1 : count;
-    const bool full = part->most >= 0 && count >= part->most;
-    fprintf(out, "r%d-m%d-%d ::= \",\" ws r%d-k%d-%d%s\n", rule, i, count, rule, i, count, may_end ? " | \"\"" : "");
-    fprintf(out, "r%d-k%d-%d ::= ", rule, i, count);
-    if (full || (i == part->n_named && !o->free))
-        fputs("never", out);
-    else if (i == part->n_named)
-        fprintf(out, "r%d-f r%d-m%d-%d", rule, rule, i, next);
-    else
-        fprintf(out, "r%d-p%d r%d-m%d-%d", rule, i, rule, i + 1, next);
-    if (i < part->n_named && !part->named[i].required)
-        fprintf(out, " | r%d-k%d-%d", rule, i + 1, count);
-    fputc('\n', out);
+    if (*body)
+        fprintf(w->out, "r%d-f ::= %s\n", rule, body);
+    return *body != 0;
 }
 
 static void write_object(struct schema_writer *w, const struct part *part, int rule)
 {
-    struct part counted = *part;
-    struct object o = {w, &counted, rule, 0, false};
     char name[24];
-    int n_required = 0, last_required = -1;
+    int n_required = 0;
     for (int i = 0; i < part->n_named; i++)
-        if (part->named[i].required) {
-            n_required++;
-            last_required = i;
-        }
-    if (counted.least <= n_required)
-        counted.least = 0;
-    const bool may_be_empty = n_required == 0 && counted.least == 0;
-    if (counted.least == 1)
-        counted.least = 0;
-    o.most_counted = counted.least > counted.most ? counted.least : counted.most < 0 ? 0 : counted.most;
-    write_free(&o);
-    if (counted.least > 1 && o.free) // the same key may come again
+        n_required += part->named[i].required;
+    const bool free = write_free(w, part, rule);
+    const int least = part->least <= n_required ? 0 : part->least;
+    if (least > 1 && free) // the same key may come again
         pool_refuse(&w->s.pool, "'minProperties': expected at most 1 where keys without a name may come");
-    if ((long)(o.most_counted + 1) * (part->n_named + 1) > SCHEMA_MAX_RULES)
-        pool_refuse(&w->s.pool, "'minProperties' or 'maxProperties' of so many properties is not read here");
     for (int i = 0; i < part->n_named; i++) {
         write_want(w, part->named[i].want, name);
         fprintf(w->out, "r%d-p%d ::= ", rule, i);
         write_key(w, part->named[i].key);
         fprintf(w->out, " \":\" ws %s\n", name);
     }
-    fprintf(w->out, "r%d ::= \"{\" ws (r%d-k0-0%s) ws \"}\"\n", rule, rule, may_be_empty ? " | \"\"" : "");
-    for (int i = 0; i <= part->n_named; i++)
-        for (int count = 0; count <= o.most_counted && (count <= i || i == part->n_named); count++)
-            write_state(&o, i, count, i > last_required && count >= counted.least);
+    if (part->most >= 0 && n_required > part->most) {
+        fprintf(w->out, "r%d ::= never\n", rule);
+        return;
+    }
+    fprintf(w->out, "r%d ::= \"{\" ws <{%d,", rule, least);
+    if (part->most >= 0)
+        fprintf(w->out, "%d", part->most);
+    fputs("} comma", w->out);
+    for (int i = 0; i < part->n_named; i++)
+        fprintf(w->out, " r%d-p%d%s", rule, i, part->named[i].required ? "!" : "");
+    fprintf(w->out, free ? " r%d-f*> ws \"}\"\n" : "> ws \"}\"\n", rule);
 }
 
 // ---------------------------------------------------------------- the whole

@@ -2,8 +2,8 @@
 //
 // It means what the standard says, from draft 4 to 2020-12: unknown keywords, and formats that formats.c does not have, are
 // annotations. Refused by name: uniqueItems of more than one item, contains, unevaluated…, $dynamicRef, references to other
-// documents, minProperties above 1 where any key may come, and what outgrows the bounds. Properties come in the schema's order,
-// and behind them those that it does not name.
+// documents, minProperties above 1 where any key may come, and what outgrows the bounds. Properties come in any order, each
+// named one at most once.
 #pragma once
 #include <cjson/cJSON.h>
 #include <stdbool.h>

@@ -110,17 +110,41 @@ static void write_escaped(FILE *out, const struct dfa_state *state, int to, int 
     }
 }
 
+// Marks the states from which any string is taken: they have the rule of any characters, which masks know.
+static bool *find_open(struct pool *pool, const struct dfa *dfa)
+{
+    bool *open = pool_take(pool, (size_t)dfa->n + 1), changed = true;
+    for (int i = 0; i < dfa->n; i++) {
+        const struct dfa_state *state = &dfa->states[i];
+        open[i] =
+            state->accepts && state->n > 0 && state->edges[0].first == 0 && state->edges[state->n - 1].last == LAST_CHARACTER;
+        for (int k = 1; k < state->n; k++)
+            open[i] &= state->edges[k - 1].last + 1 == state->edges[k].first;
+    }
+    while (changed) {
+        changed = false;
+        for (int i = 0; i < dfa->n; i++)
+            for (int k = 0; open[i] && k < dfa->states[i].n; k++)
+                if (!open[dfa->states[i].edges[k].to]) {
+                    open[i] = false;
+                    changed = true;
+                }
+        pool_work(pool, dfa->n);
+    }
+    return open;
+}
+
 int schema_write_dfa(struct schema_writer *w, const struct dfa *dfa)
 {
     FILE *out = w->out;
     const int name = w->n_dfas++;
+    const bool *open = find_open(&w->s.pool, dfa);
     int *met = pool_take(&w->s.pool, ((size_t)dfa->n + 1) * sizeof *met);
     for (int i = 0; i < dfa->n; i++) {
         const struct dfa_state *state = &dfa->states[i];
         const char *bar = "";
         fprintf(out, "d%d-%d ::= ", name, i);
-        if (state->accepts && state->n == 1 && state->edges[0].to == i && state->edges[0].first == 0 &&
-            state->edges[0].last == LAST_CHARACTER) {
+        if (open[i]) {
             fputs("char*\n", out);
             continue;
         }
