@@ -56,10 +56,11 @@ static void reference_norm(double *y, const double *x, const float *w, int n, do
 
 static void reference_product(double *y, const struct matrix *w, const float *bias, const double *x)
 {
+    const double *values = matrix_values(w);
     for (int r = 0; r < w->rows; r++) {
         y[r] = bias ? bias[r] : 0;
         for (int c = 0; c < w->cols; c++)
-            y[r] += matrix_at(w, r, c) * x[c];
+            y[r] += values[(size_t)r * w->cols + c] * x[c];
     }
 }
 
@@ -343,6 +344,7 @@ static void reference_delta(const struct reference *r, int layer, const double *
 
 static struct reference reference_open(const yalm_model *model, const struct kv_policy *kv, int room)
 {
+    matrices_forget(); // another model's, or this one's before a test changed them
     const size_t n = (size_t)model->config.n_layers * room * reference_kv_dim(&model->config);
     struct reference r = {.model = model, .keys = doubles(n), .values = doubles(n), .room = room};
     memcpy(r.kv, kv, sizeof *kv * config_n_kinds(&model->config));
@@ -359,6 +361,7 @@ static void reference_close(struct reference *r)
     for (int l = 0; l < r->model->config.n_layers; l++)
         free(r->states[l]), free(r->inputs[l]);
     free(r->keys), free(r->values);
+    matrices_forget();
 }
 
 // The token's key and value in a layer that has its own.

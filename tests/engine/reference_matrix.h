@@ -2,6 +2,7 @@
 #pragma once
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/quant_values.h"
@@ -135,4 +136,35 @@ static double matrix_at(const struct matrix *w, int row, int col)
     float x;
     memcpy(&x, &wide, 4);
     return x;
+}
+
+// (rows, cols): all elements of a matrix, decoded when first asked for, and kept until matrices_forget().
+static struct decoded {
+    const void *data;
+    double *values;
+} decoded_matrices[1024];
+
+static const double *matrix_values(const struct matrix *w)
+{
+    enum { MOST = sizeof decoded_matrices / sizeof *decoded_matrices };
+    int i = 0;
+    for (; i < MOST && decoded_matrices[i].data; i++)
+        if (decoded_matrices[i].data == w->data)
+            return decoded_matrices[i].values;
+    double *values = i < MOST ? malloc(sizeof *values * (size_t)w->rows * (size_t)w->cols) : NULL;
+    if (!values)
+        abort();
+    for (int r = 0; r < w->rows; r++)
+        for (int c = 0; c < w->cols; c++)
+            values[(size_t)r * w->cols + c] = matrix_at(w, r, c);
+    decoded_matrices[i] = (struct decoded){w->data, values};
+    return values;
+}
+
+static void matrices_forget(void)
+{
+    for (struct decoded *d = decoded_matrices; d < decoded_matrices + sizeof decoded_matrices / sizeof *d && d->data; d++) {
+        free(d->values);
+        *d = (struct decoded){NULL, NULL};
+    }
 }
