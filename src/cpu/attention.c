@@ -465,10 +465,20 @@ void attention_merge(struct cpu_state *s, int n_parts, int kv_head, int q, float
         s->kernels->add_scaled(y, mean, 1 - alpha, s->far->head_dim);
 }
 
+static void attend_last_apart(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
+{
+    struct batch others = *batch;
+    others.n--;
+    attend_blocks(s, &others, step, me);
+    attend_parts(s, batch, step, others.n, 1, 1, me);
+}
+
 void attention_attend(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
     if (cpu_selects(s, batch->n, batch->position, step->layer))
         s->policy->attend(s, batch, step, me);
+    else if (batch->last_apart)
+        attend_last_apart(s, batch, step, me);
     else if (batch->texts || (!batch->apart && (s->plan.exact || batch->n > cpu_kind_of(s, step->layer)->query_tokens)))
         attend_blocks(s, batch, step, me);
     else

@@ -159,6 +159,11 @@ void experts_gather(struct cpu_state *s, const struct step *step, struct expert_
             memcpy(s->expert_in + t * dim, h + tokens[t] * dim, sizeof(float) * dim);
 }
 
+bool experts_has(const struct cpu_state *s, const struct expert_round *round, int token)
+{
+    return round->n > 0 && s->expert_tokens[(size_t)round->number * s->chunk + round->n - 1] == token;
+}
+
 void experts_units(struct cpu_state *s, const struct step *step, const struct expert_round *round, struct member *me)
 {
     const struct expert_weights *w = round->w;

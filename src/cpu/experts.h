@@ -29,5 +29,6 @@ struct expert_round experts_begin(struct cpu_state *state, const struct step *st
 // Round i, which gathers its tokens' rows of h (n, hidden_dim).
 void experts_gather(struct cpu_state *state, const struct step *step, struct expert_round *round, int i, const float *h,
                     struct member *me);
+bool experts_has(const struct cpu_state *state, const struct expert_round *round, int token); // of a batch, the last one
 void experts_units(struct cpu_state *state, const struct step *step, const struct expert_round *round, struct member *me);
 void experts_add(struct cpu_state *state, const struct step *step, const struct expert_round *round, struct member *me);

@@ -31,10 +31,29 @@ static int even_groups(int n, int most)
 // Prefill: rows that the kernels keep in the cache together.
 enum { BLOCK_ROWS = 128 };
 
-// Of quantised matrices, whose groups are quantised each by itself.
-static int group_size(const struct member *me, int n)
+// Tokens [first, first + n) of a step.
+struct part {
+    int first, n;
+    bool apart;
+};
+
+// Those that are not apart come first.
+static void parts_of(struct part parts[2], const struct member *me, int n)
 {
-    return me->apart && n > 0 ? even_groups(n, QUANT_FEW) : n;
+    const int apart = me->apart < n ? me->apart : n;
+    parts[0] = (struct part){0, n - apart, false};
+    parts[1] = (struct part){n - apart, apart, true};
+}
+
+// Of quantised matrices, whose groups are quantised each by itself.
+static int group_size(const struct part *part)
+{
+    return part->apart && part->n > 0 ? even_groups(part->n, QUANT_FEW) : part->n;
+}
+
+static uint8_t *quantised_at(const struct cpu_state *s, const struct part *part)
+{
+    return part->first ? s->quantised_last : s->quantised;
 }
 
 static size_t group_bytes(const struct cpu_state *s, int cols)
@@ -47,13 +66,13 @@ size_t matmul_groups_bytes(const struct cpu_state *s, int n, int cols)
     return (size_t)((n + QUANT_FEW - 1) / QUANT_FEW) * group_bytes(s, cols);
 }
 
-static void quantise_groups(struct cpu_state *s, const struct member *me, const float *x, int n, int cols, struct span span)
+static void quantise_groups(struct cpu_state *s, const struct part *part, const float *x, int cols, struct span span)
 {
-    const int size = group_size(me, n);
-    const struct quant_form *form = plan_quant_form_of(&s->plan, size, me->apart);
-    uint8_t *to = s->quantised;
-    for (int t = 0; t < n; t += size, to += group_bytes(s, cols))
-        form->quantise(to, x + (size_t)t * cols, cols, n - t < size ? n - t : size, cols, span.first, span.last);
+    const int size = group_size(part), end = part->first + part->n;
+    const struct quant_form *form = plan_quant_form_of(&s->plan, size, part->apart);
+    uint8_t *to = quantised_at(s, part);
+    for (int t = part->first; t < end; t += size, to += group_bytes(s, cols))
+        form->quantise(to, x + (size_t)t * cols, cols, end - t < size ? end - t : size, cols, span.first, span.last);
 }
 
 static int quantise_grain(int n)
@@ -74,16 +93,24 @@ static const struct matmul16 *matmul16_of_step(const struct cpu_state *s, type_s
 
 void matmul_pack(struct cpu_state *s, struct member *me, type_set types, const float *x, int n, int cols)
 {
-    const unsigned ever = plan_all_forms(&s->plan, types), now = n > 0 ? plan_forms(&s->plan, types, n, me->apart) : 0;
+    struct part parts[2]; // those apart, whose first form is floats or quantised, are in neither of the packed ones
+    parts_of(parts, me, n);
+    const int together = parts[0].n;
+    unsigned ever = plan_all_forms(&s->plan, types), now[2];
+    for (int i = 0; i < 2; i++)
+        now[i] = parts[i].n > 0 ? plan_forms(&s->plan, types, parts[i].n, parts[i].apart) : 0;
     if (ever & 1u << TOKENS_PACKED)
-        for (struct span span; team_claim_near(me, now & 1u << TOKENS_PACKED ? cols : 0, 128, &span);)
-            s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
+        for (struct span span; team_claim_near(me, now[0] & 1u << TOKENS_PACKED ? cols : 0, 128, &span);)
+            s->kernels->pack_tokens(s->packed, x, cols, together, cols, span.first, span.last);
     if (ever & 1u << TOKENS_16_BITS)
-        for (struct span span; team_claim_near(me, now & 1u << TOKENS_16_BITS ? cols : 0, MATMUL16_BLOCK, &span);)
-            matmul16_of_step(s, types, n)->pack(s->halves, x, cols, n, cols, span.first, span.last);
+        for (struct span span; team_claim_near(me, now[0] & 1u << TOKENS_16_BITS ? cols : 0, MATMUL16_BLOCK, &span);)
+            matmul16_of_step(s, types, together)->pack(s->halves, x, cols, together, cols, span.first, span.last);
     if (ever & 1u << TOKENS_QUANTISED)
-        for (struct span span; team_claim_near(me, now & 1u << TOKENS_QUANTISED ? cols : 0, quantise_grain(n), &span);)
-            quantise_groups(s, me, x, n, cols, span);
+        for (struct span span;
+             team_claim_near(me, (now[0] | now[1]) & 1u << TOKENS_QUANTISED ? cols : 0, quantise_grain(n), &span);)
+            for (int i = 0; i < 2; i++)
+                if (now[i] & 1u << TOKENS_QUANTISED)
+                    quantise_groups(s, &parts[i], x, cols, span);
 }
 
 static int few_grain(const struct matrix *w)
@@ -93,7 +120,7 @@ static int few_grain(const struct matrix *w)
 
 static bool is_few(const struct cpu_state *s, const struct member *me, int n)
 {
-    return me->apart || n <= s->plan.most_few;
+    return me->apart >= n || n <= s->plan.most_few;
 }
 
 bool matmul_claim(const struct cpu_state *s, struct member *me, const struct matrix *w, int rows, int n, struct span *span)
@@ -101,7 +128,7 @@ bool matmul_claim(const struct cpu_state *s, struct member *me, const struct mat
     if (is_few(s, me, n))
         return team_claim_share(me, rows, few_grain(w), span);
     const int even = (int)round_up((size_t)(w->rows / (4 * team_size(s->team))) + 1, ROW_UNIT); // four claims for each member
-    const struct matmul16 *matmul16 = plan_multiplier(&s->plan, w->dtype, n, me->apart)->matmul16;
+    const struct matmul16 *matmul16 = plan_multiplier(&s->plan, w->dtype, n, false)->matmul16;
     const int block = matmul16 ? matmul16->rows : BLOCK_ROWS;
     return team_claim_near(me, rows, even < block ? even : block, span);
 }
@@ -175,7 +202,7 @@ static int rows_of_groups(const struct matrix *w, struct span rows, bool several
 static void few_rows(struct cpu_state *s, const struct matrix *w, struct span rows, float *y, ptrdiff_t ldy, const float *x,
                      int n)
 {
-    const int size = n > 0 ? even_groups(n, s->kernels->matvec_max) : n, block = rows_of_groups(w, rows, size < n);
+    const int size = even_groups(n, s->kernels->matvec_max), block = rows_of_groups(w, rows, size < n);
     for (int first = rows.first; first < rows.last; first += block)
         for (int t = 0; t < n; t += size)
             s->kernels->matvec[w->dtype](y + t * ldy + (first - rows.first), ldy, w->data, first,
@@ -185,12 +212,12 @@ static void few_rows(struct cpu_state *s, const struct matrix *w, struct span ro
 
 // By a matrix that is quantised, by each group of the tokens.
 static void quantised_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
-                           ptrdiff_t ldy, int n)
+                           ptrdiff_t ldy, const struct part *part)
 {
-    const int size = group_size(me, n), block = rows_of_groups(w, rows, size < n);
-    const struct quant_form *form = plan_quant_form_of(&s->plan, size, me->apart);
+    const int n = part->n, size = group_size(part), block = rows_of_groups(w, rows, size < n);
+    const struct quant_form *form = plan_quant_form_of(&s->plan, size, part->apart);
     for (int first = rows.first; first < rows.last; first += block) {
-        const uint8_t *x = s->quantised;
+        const uint8_t *x = quantised_at(s, part);
         for (int t = 0; t < n; t += size, x += group_bytes(s, w->cols))
             form->product[w->dtype](&(struct product_args){
                 .y = y + t * ldy + (first - rows.first),
@@ -209,16 +236,17 @@ static void quantised_rows(struct cpu_state *s, const struct member *me, const s
     }
 }
 
-// y: (n, ldy), from row rows.first on.
-static void multiply_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, const float *bias,
-                          struct span rows, float *y, ptrdiff_t ldy, const float *x, int n)
+static void multiply_part(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
+                          ptrdiff_t ldy, const float *x, const struct part *part)
 {
     const struct cpu_kernels *kernels = s->kernels;
-    const struct multiplier *by = plan_multiplier(&s->plan, w->dtype, n, me->apart);
+    const int n = part->n;
+    const struct multiplier *by = plan_multiplier(&s->plan, w->dtype, n, part->apart);
     const enum dtype type = unpacked_type(w->dtype);
+    y += part->first * ldy;
     switch (by->form) {
     case TOKENS_FLOAT:
-        few_rows(s, w, rows, y, ldy, x, n);
+        few_rows(s, w, rows, y, ldy, x + (ptrdiff_t)part->first * w->cols, n);
         break;
     case TOKENS_PACKED:
         many_rows(s, me, w, rows, y, ldy, kernels->matmul[type], s->packed, n);
@@ -227,16 +255,27 @@ static void multiply_rows(struct cpu_state *s, const struct member *me, const st
         many_rows(s, me, w, rows, y, ldy, by->matmul16->product[type], s->halves, n);
         break;
     case TOKENS_QUANTISED:
-        quantised_rows(s, me, w, rows, y, ldy, n);
+        quantised_rows(s, me, w, rows, y, ldy, part);
         break;
     case TOKEN_FORMS:
         break;
     }
+}
+
+// y: (n, ldy), from row rows.first on.
+static void multiply_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, const float *bias,
+                          struct span rows, float *y, ptrdiff_t ldy, const float *x, int n)
+{
+    struct part parts[2];
+    parts_of(parts, me, n);
+    for (int i = 0; i < 2; i++)
+        if (parts[i].n > 0)
+            multiply_part(s, me, w, rows, y, ldy, x, &parts[i]);
     if (dtype_row_scale[w->dtype])
         scale_rows(y, ldy, w, rows, n);
     if (bias)
         for (int t = 0; t < n; t++)
-            kernels->add(y + t * ldy, bias + rows.first, rows.last - rows.first);
+            s->kernels->add(y + t * ldy, bias + rows.first, rows.last - rows.first);
 }
 
 void matmul_rows(struct cpu_state *s, const struct member *me, const struct product *p, struct span rows, const float *x, int n)

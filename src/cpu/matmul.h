@@ -29,7 +29,8 @@ void matmul_narrow(struct cpu_state *state, struct member *me, const struct prod
 // matmul_pack() brings x into the forms that the kernels of these matrices want, each in a step of its own: always, or, where
 // it knows for good that a form is not needed, never.
 size_t matmul_groups_bytes(const struct cpu_state *state, int n, int cols); // what it quantises n tokens apart to
-// Where member->apart, set at a run's beginning, each of at most MOST_APART tokens has the bits that it would have alone.
+// The last member->apart tokens, of however many there are, each have the bits that they would have alone: all of at most
+// MOST_APART, or one behind a prompt's others.
 void matmul_pack(struct cpu_state *state, struct member *me, type_set types, const float *x, int n, int cols);
 
 // The next rows of a step of `rows` rows, most of them of matrices like w.

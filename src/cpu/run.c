@@ -63,6 +63,8 @@ static void narrow(struct walk *k)
     }
     k->batch.position += (int64_t)last;
     k->batch.n = 1;
+    k->batch.apart |= k->batch.last_apart;
+    k->batch.last_apart = false;
     k->norm = NULL;
 }
 
@@ -102,12 +104,16 @@ static void run_experts(const struct walk *k, const struct step *step, const flo
     struct expert_round round = experts_begin(s, step, n, k->me);
     for (int i = 0; i < n_experts && i < most; i++) {
         experts_gather(s, step, &round, i, x, k->me);
+        if (k->batch.last_apart)
+            k->me->apart = experts_has(s, &round, n - 1);
         const int input = step->observed + 2 * round.number;
         observe(k, input, s->expert_in, round.n, round.w->gate.cols);
         experts_units(s, step, &round, k->me);
         observe(k, input + 1, s->expert_units, round.n, round.w->down.cols);
         experts_add(s, step, &round, k->me);
     }
+    if (k->batch.last_apart)
+        k->me->apart = 1;
     if (step->post_norm)
         norm_tokens(s, k->me, s->expert_sum, s->expert_sum, step->post_norm, NULL, n);
 }
@@ -144,7 +150,7 @@ static void run_recipe(struct member *me, const void *arguments)
     struct walk walk = {.s = s, .me = me, .pass = pass, .batch = *batch};
     walk.narrow = batch->all_logits || pass->observed ? r->n : r->tail;
     walk.end = batch->logits ? r->n : pass->observed ? r->classifier + 1 : r->tail;
-    me->apart = batch->apart;
+    me->apart = batch->apart ? batch->n : batch->last_apart;
     for (int i = 0; i < walk.end; i++) {
         if (i == r->tail)
             keep_hidden(&walk);

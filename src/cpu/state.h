@@ -115,6 +115,7 @@ struct cpu_state {
     float *packed;   // kernels->packed_size() for the widest product
     void *halves;    // half->size() for the widest product; NULL where no matrix is multiplied so
     void *quantised; // quant_kernels' size() for the widest product; NULL where no matrix is quantised
+    void *quantised_last; // of the one that is apart behind others
 
     // Mixture of experts.
     float *expert_sum;     // (chunk, hidden_dim): what experts that have norms of their own add; else NULL

@@ -194,6 +194,8 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
         const size_t size = plan_quantised_bytes(s->plan.quant, quantised, (int)widest);
         const int apart = s->chunk < MOST_APART ? s->chunk : MOST_APART;
         s->quantised = carve(c, max_size(size, matmul_groups_bytes(s, apart, (int)widest)), 1);
+        if (s->plan.exact)
+            s->quantised_last = carve(c, matmul_groups_bytes(s, 1, (int)widest), 1);
     }
 }
 

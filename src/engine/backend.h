@@ -52,6 +52,7 @@ struct batch {
     const uint8_t *types;
     bool normed; // `hidden` is normalised by the last norm, where the model has one
     bool apart;  // each token becomes, to the bit, what it would in a batch of its own; n is at most what most_apart() says
+    bool last_apart; // only the last one does, behind others of a prompt: with exact bits, where no layer recurs
 };
 
 // One draw from logits that a backend keeps.

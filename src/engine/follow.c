@@ -126,7 +126,8 @@ static void evaluate(struct follower *f, const struct command *command, const in
     struct batch batch = {.tokens = command->n > 1 ? tokens : &command->token, .n = command->n, .position = command->position};
     batch.logits = command->logits ? &f->wanted : NULL;
     batch.all_logits = command->logits == 2;
-    batch.apart = command->apart;
+    batch.apart = command->apart == 2;
+    batch.last_apart = command->apart == 1;
     yalm_error mine = {0};
     if (session && f->failed.status == YALM_OK)
         session->backend->evaluate(session->state, &batch, &mine);

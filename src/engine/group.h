@@ -33,7 +33,7 @@ enum command_kind {
 
 struct command {
     int32_t kind, session, n, token; // token: of a batch that has but one
-    int32_t logits, apart;           // logits: 0 none, 1 the last token's, 2 all; apart: as in struct batch
+    int32_t logits, apart;           // logits: 0 none, 1 the last token's, 2 all; apart: 0 none, 1 the last, 2 all
     int64_t position;
     uint64_t seed;
     uint64_t body_bytes;

@@ -202,7 +202,7 @@ static yalm_status evaluate(void *state, const struct batch *batch, yalm_error *
 {
     struct ranks_state *s = state;
     struct command command = {.kind = COMMAND_EVALUATE, .n = batch->n, .token = batch->tokens[0], .position = batch->position};
-    command.apart = batch->apart;
+    command.apart = batch->apart ? 2 : batch->last_apart;
     command.logits = !batch->logits ? 0 : batch->all_logits ? 2 : 1;
     pthread_mutex_lock(&s->group->lock);
     s->group->cancel = s->cancel;

@@ -253,7 +253,7 @@ static void undo(yalm_session *s, int64_t position)
 static int next_piece(const yalm_session *s, int left, yalm_logits_of which)
 {
     enum { LAST_PIECE = 16 };
-    if (exact_alone(s, which) && left > 1)
+    if (exact_alone(s, which) && left > 1 && config_recurs(&s->model->config)) // which go back to it
         left--;
     const int piece = left < s->options.chunk ? left : s->options.chunk;
     const bool divide = which == YALM_LOGITS_LAST && config_recurs(&s->model->config);
@@ -279,7 +279,9 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
     for (int done = 0, piece; done < n; done += piece) {
         piece = next_piece(s, n - done, which);
         struct batch batch = {.tokens = tokens + done, .n = piece, .position = s->position};
-        batch.apart = n - done == 1 && exact_alone(s, which);
+        const bool apart = n - done == piece && exact_alone(s, which);
+        batch.apart = apart && piece == 1;
+        batch.last_apart = apart && piece > 1;
         if (which == YALM_LOGITS_ALL) {
             batch.logits = s->all_logits + (size_t)done * s->model->config.vocab_size;
             batch.all_logits = true;
@@ -304,8 +306,7 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         for (int i = 0; i < piece; i++)
             s->history[(s->position + i) % s->options.context] = tokens[done + i];
         warn_of_cut(s);
-        if (!batch.apart)
-            exact_settle(s, piece);
+        exact_settle(s, piece - apart);
         s->position += piece;
         if (s->embedding)
             embed_take(s->embedding, piece);

@@ -39,7 +39,7 @@ struct member {
     int n_members; // that take part in the run
     uint64_t step; // as in the team's word
     int holds;     // grains
-    bool apart;    // the run's own affair: see cpu/matmul.h
+    int apart;     // the run's own affair: see cpu/matmul.h
     struct {       // memory that it will read in a later step, to be fetched into its L2 cache while it waits; bytes 0: none
         const char *at;
         ptrdiff_t bytes;
