@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Trains a small hybrid on public-domain stories: three layers of four are recurrent (Gated DeltaNet), the fourth has
 attention; two experts of eight are active beside a shared one; and an MTP head learns the token after the next. Torch
-and transformers on a CPU, float32; the schedule runs by the clock.
+and transformers on a CPU, float32. The schedule runs by the processor's time, so a busy machine trains as well as an idle one.
 
-usage: train.py --text FILE... --tokenizer ../../fable-4m --out DIR --minutes 110
+usage: train.py --text FILE... --tokenizer ../../fable-4m --out DIR --minutes 220
 
 FILE is plain text; a blank line ends a paragraph. What fable-4m was trained on is in its SOURCES.md; its make/prepare.py
-cleans those texts. Writes a Hugging Face directory, as the converter reads it, every few minutes and at the end.
+cleans those texts. Writes a Hugging Face directory, as the converter reads it, every few minutes and at the end. What was
+stopped goes on from DIR/state.pt.
 """
 
 import argparse
@@ -90,7 +91,7 @@ def main():
     parser.add_argument("--text", type=Path, nargs="+", required=True)
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=110)
+    parser.add_argument("--minutes", type=float, default=220, help="of the processor's time, all threads together")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -104,8 +105,15 @@ def main():
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": 0.1}, {"params": flat, "weight_decay": 0}], betas=(0.9, 0.97)
     )
-    start, step, shown, saved, mean = time.monotonic(), 0, 0.0, 0.0, None
-    while (passed := (time.monotonic() - start) / 60) < arguments.minutes:
+    before, step, mean = 0.0, 0, None  # minutes of earlier runs
+    state = arguments.out / "state.pt"
+    if state.exists():
+        kept = torch.load(state, weights_only=False)
+        hybrid.load_state_dict(kept["weights"]), optimizer.load_state_dict(kept["optimizer"])
+        before, step, mean, generator = kept["passed"], kept["step"], kept["mean"], kept["generator"]
+    shown = saved = before
+    start = time.process_time()
+    while (passed := before + (time.process_time() - start) / 60) < arguments.minutes:
         part = passed / arguments.minutes
         rate = RATE * min((step + 1) / WARM_UP, LAST + (1 - LAST) * (1 + math.cos(math.pi * part)) / 2)
         for group in optimizer.param_groups:
@@ -120,9 +128,12 @@ def main():
         if passed - shown > 0.5:
             shown = passed
             print(f"{passed:6.1f} min, step {step}: {mean[0]:.3f} nats, head {mean[1]:.3f}, right {mean[2]:.2f}", flush=True)
-        if passed - saved > 5:
+        if passed - saved > 3:
             saved = passed
             save(hybrid, arguments.out, arguments.tokenizer)
+            kept = dict(weights=hybrid.state_dict(), optimizer=optimizer.state_dict(), passed=passed, step=step, mean=mean)
+            torch.save(kept | dict(generator=generator), state.with_suffix(".new"))
+            state.with_suffix(".new").replace(state)
     save(hybrid, arguments.out, arguments.tokenizer)
     print(f"{step} steps, {step * TOKENS} tokens: {mean[0]:.3f} nats, head {mean[1]:.3f}, right {mean[2]:.2f}")
 
