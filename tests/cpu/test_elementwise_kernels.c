@@ -31,6 +31,33 @@ static void test_rmsnorm(void **state)
     }
 }
 
+static void test_layernorm(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int l = 0; l < N_LENGTHS; l++) {
+        const int n = lengths[l];
+        float *x = random_floats(f, (size_t)n, 3.0), *w = random_floats(f, (size_t)n, 2.0),
+              *b = random_floats(f, (size_t)n, 2.0), *y = guarded(f, sizeof *y * (size_t)n);
+        double sum = 0, squares = 0;
+        for (int i = 0; i < n; i++)
+            sum += x[i] += 50; // far from 0: a variance by squares would be noise
+        const double mean = sum / n;
+        for (int i = 0; i < n; i++)
+            squares += (x[i] - mean) * (x[i] - mean);
+        const double scale = 1 / sqrt(squares / n + 1e-5), error = 50 * 0x1p-22 * fmax(1, scale);
+        for (int biased = 0; biased < 2; biased++) {
+            f->kernels->layernorm(y, x, w, biased ? b : NULL, n, 1e-5f);
+            for (int i = 0; i < n; i++) {
+                const double normal = (x[i] - mean) * scale, expected = w[i] * normal + (biased ? b[i] : 0);
+                assert_near(y[i], expected, (error + 1e-5 * fabs(normal)) * fabs(w[i]) + 1e-6, "layernorm", i, n);
+            }
+        }
+        f->kernels->layernorm(x, x, w, b, n, 1e-5f); // in place
+        assert_memory_equal(x, y, sizeof *x * (size_t)n);
+        release(f);
+    }
+}
+
 static void test_rope(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -96,6 +123,11 @@ static double gelu(double x)
     return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
+static double gelu_erf(double x)
+{
+    return 0.5 * x * erfc(-x / sqrt(2.0));
+}
+
 static double clamped(double gate, double up)
 {
     gate = fmin(gate, 7);
@@ -107,13 +139,15 @@ static void test_other_activations(void **state)
     struct fixture *f = fixture_of(state);
     for (int l = 0; l < N_LENGTHS; l++) {
         const int n = lengths[l];
-        for (int a = ACTIVATION_GELU; a <= ACTIVATION_CLAMPED; a++) {
+        for (int a = ACTIVATION_GELU; a <= ACTIVATION_GELU_ERF; a++) {
             float *gate = random_floats(f, (size_t)n, l % 2 ? 90.0 : 5.0), *up = random_floats(f, (size_t)n, 12.0),
                   before[1000];
             memcpy(before, gate, sizeof *gate * (size_t)n);
             f->kernels->activate[a](gate, up, n);
             for (int i = 0; i < n; i++) {
-                const double expected = a == ACTIVATION_GELU ? gelu(before[i]) * up[i] : clamped(before[i], up[i]);
+                const double expected = a == ACTIVATION_GELU       ? gelu(before[i]) * up[i]
+                                        : a == ACTIVATION_GELU_ERF ? gelu_erf(before[i]) * up[i]
+                                                                   : clamped(before[i], up[i]);
                 // Beside e^x's error, and float's of its argument: far out in the negative that is many units, of next to
                 // nothing.
                 const double bound = 4e-6 * fabs(expected) + 2e-7 * fabs(up[i]) + 1e-6;
@@ -122,10 +156,17 @@ static void test_other_activations(void **state)
             release(f);
         }
     }
-    float gate[2] = {NAN, NAN}, up[2] = {1, 1};
+    float gate[3] = {NAN, NAN, NAN}, up[3] = {1, 1, 1};
     f->kernels->activate[ACTIVATION_GELU](gate, up, 1);
     f->kernels->activate[ACTIVATION_CLAMPED](gate + 1, up, 1);
-    assert_true(isnan(gate[0]) && isnan(gate[1]));
+    f->kernels->activate[ACTIVATION_GELU_ERF](gate + 2, up, 1);
+    assert_true(isnan(gate[0]) && isnan(gate[1]) && isnan(gate[2]));
+    // Where little is left of it, that is right to a few units: no difference of two large numbers.
+    for (float x = -10; x < 0; x += 0.37f) {
+        float y = x;
+        f->kernels->activate[ACTIVATION_GELU_ERF](&y, up, 1);
+        assert_near(y, gelu_erf((double)x), 3e-6 * fabs(gelu_erf((double)x)), "gelu of", (int)(10 * x), 0);
+    }
 }
 
 static void test_softcap(void **state)
@@ -359,6 +400,7 @@ int main(void)
 {
     static const struct kernel_case cases[] = {
         {"rmsnorm", test_rmsnorm},
+        {"layernorm", test_layernorm},
         {"rope", test_rope},
         {"silu", test_silu},
         {"GELU and clamped units", test_other_activations},

@@ -70,6 +70,8 @@ static void test_every_field_arrives(void **state)
     c = read_config(NULL, "\"bos\":1", "\"pooling\":{\"by\":\"last\",\"end\":-1},\"bos\":1");
     assert_true(c.pooling == POOLING_LAST && c.pooling_end == -1);
     assert_true(read_config(NULL, NULL, NULL).pooling == POOLING_NONE);
+    c = read_config(NULL, "\"bos\":1", "\"layer_norm\":true,\"pooling\":{\"by\":\"first\",\"end\":-1},\"bos\":1");
+    assert_true(c.layer_norm && c.pooling == POOLING_FIRST && config_cpu_alone(&c));
     c = read_config(NULL, "\"bos\":1", "\"attention_scale\":0.25,\"embedding_scale\":12,\"bos\":1");
     assert_true(c.attention_scale == 0.25f && c.embedding_scale == 12);
     c = read_config(NULL, "\"bos\":1", "\"query_growth\":0.5,\"query_growth_context\":8,\"bos\":1");
@@ -131,8 +133,8 @@ static void test_kinds_refused(void **state)
          "'config.norms_around': found true beside norms_after"},
         {"\"bos\":1", "\"attention_softcap\":0,\"bos\":1", "'config.attention_softcap': found 0"},
         {"\"bos\":1", "\"logits_softcap\":-3,\"bos\":1", "'config.logits_softcap': found -3"},
-        {"\"activation\":\"silu\"", "\"activation\":\"gelu\"",
-         "'config.activation': found 'gelu', expected silu, gelu_tanh or clamped"},
+        {"\"activation\":\"silu\"", "\"activation\":\"relu\"",
+         "'config.activation': found 'relu', expected silu, gelu_tanh, gelu or clamped"},
     };
     each_refused(NULL, damages, COUNT(damages));
 }
@@ -245,7 +247,7 @@ static void test_refused(void **state)
         {"\"LlamaForCausalLM\"", "\"AVeryLongNameAVeryLongNameAVeryLongNameAVeryLongNameAVeryLongNameF\"",
          "expected at most 63 bytes"},
         {"\"architecture\":\"LlamaForCausalLM\",", "", "'config.architecture' is missing"},
-        {"\"silu\"", "\"gelu\"", "'config.activation': found 'gelu', expected silu"},
+        {"\"silu\"", "\"relu\"", "'config.activation': found 'relu', expected silu"},
         {"\"silu\"", "true", "'config.activation': found a bool, expected a string"},
         {"\"bos\":1", "\"boss\":1", "'config.boss' is not known"},
         {"\"bos\":1,", "\"bos\":1,\"bos\":1,", "key 'bos' appears twice"},
@@ -302,9 +304,28 @@ static void test_refused(void **state)
         {"\"bos\":1", "\"attention_scale\":0,\"bos\":1", "'config.attention_scale': found 0, expected a number from 1e-09"},
         {"\"bos\":1", "\"embedding_scale\":-1,\"bos\":1", "'config.embedding_scale': found -1"},
         {"\"bos\":1", "\"pooling\":{\"by\":\"cls\",\"end\":-1},\"bos\":1",
-         "'config.pooling.by': found 'cls', expected last or mean"},
+         "'config.pooling.by': found 'cls', expected last, mean or first"},
         {"\"bos\":1", "\"pooling\":{\"by\":\"last\",\"end\":1000000},\"bos\":1", "'config.pooling.end'"},
         {"\"bos\":1", "\"pooling\":{\"by\":\"last\"},\"bos\":1", "'config.pooling.end'"},
+        {"\"bos\":1", "\"pooling\":{\"by\":\"last\",\"end\":-1,\"dense\":[0]},\"bos\":1",
+         "'config.pooling.dense': expected at most 4 integers from 1 to 1048576"},
+        {"\"bos\":1", "\"bidirectional\":true,\"bos\":1", "'config.bidirectional': found beside a classifier of its own"},
+        {"\"bos\":1", "\"norm_bias\":true,\"bos\":1", "'config.norm_bias': found beside RMSNorm, which has none"},
+        {"\"bos\":1", "\"layer_norm\":true,\"qk_norm\":true,\"bos\":1", "'config.layer_norm': found beside norms_after"},
+        {"\"bos\":1", "\"post_norm\":true,\"bos\":1", "'config.post_norm': found beside logits"},
+        {"\"bos\":1", "\"post_norm\":true,\"norms_after\":true,\"bos\":1", "'config.post_norm': found beside norms_after"},
+        {"\"bos\":1", "\"ungated\":true,\"mtp\":{\"normed\":true,\"own_normed\":true},\"bos\":1",
+         "'config.ungated': found beside experts"},
+        {"\"bos\":1", "\"score\":{\"between\":[],\"end\":1},\"bos\":1", "'config.score': found beside attention"},
+        {"\"bos\":1", "\"score\":{\"between\":[1,1,1,1,1],\"end\":1},\"bos\":1", "'config.score.between': expected at most 4"},
+        {"\"bos\":1", "\"learned_positions\":true,\"bos\":1", "tensor 'positions' is missing"},
+        {"\"bos\":1", "\"n_token_types\":2,\"bos\":1", "tensor 'token_types' is missing"},
+        {"\"bos\":1", "\"embedding_norm\":true,\"bos\":1", "tensor 'embedding_norm' is missing"},
+        {"\"bos\":1", "\"layer_norm\":true,\"norm_bias\":true,\"bos\":1", "tensor 'layers.0.attention_norm_bias' is missing"},
+        {"\"bos\":1", "\"ungated\":true,\"bos\":1", "tensor 'layers.0.gate' has no place in this architecture"},
+        {"\"bos\":1", "\"bare_first\":true,\"bos\":1", "tensor 'layers.0.attention_norm' has no place"},
+        {"\"bos\":1", "\"pooling\":{\"by\":\"mean\",\"end\":-1,\"dense\":[7,5]},\"bos\":1", "tensor 'dense.0' is missing"},
+        {"\"bos\":1", "\"n_token_types\":300,\"bos\":1", "'config.n_token_types': found 300"},
         {"\"bos\":1", "\"pooling\":\"last\",\"bos\":1", "'config.pooling'"},
         {"\"bos\":1", "\"unrotated_layers\":[0,2],\"bos\":1",
          "'config.unrotated_layers': expected layers from 0 to 1, each once"},
