@@ -39,7 +39,7 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
     }
     if (strcmp(options->attention, policy_dense.name) != 0 && !recipe_selects(&outline))
         return error_set(error, YALM_USAGE,
-                         "attention: found %s, but this model's layers are all recurrent and keep no keys: use dense",
+                         "attention: found %s, but this model's tokens see those behind them, and come together: use dense",
                          options->attention);
     const yalm_status status = plan_resolve(&options->activations, outline.types, outline.block_types, error);
     if (status != YALM_OK)

@@ -68,7 +68,7 @@ struct cpu_state {
     int place[CONFIG_MAX_LAYERS];    // of a layer among those of its kind
     int kv_layer[CONFIG_MAX_LAYERS]; // whose keys and values a layer sees
     struct carried carried;          // by recurrent layers
-    const struct cpu_kind *far;      // config_far_kind(), whose keys an attention method keeps in mind; of none, kind 0
+    const struct cpu_kind *far;      // config_far_kind(), whose layers an attention method serves
     int far_layers;                  // layers of that kind
     const struct kv_policy *kv;      // its
     const struct policy *policy;     // how one token attends to its keys

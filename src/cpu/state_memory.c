@@ -286,8 +286,8 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     *s = (struct cpu_state){.config = config, .weights = plan->weights, .cancel = plan->cancel, .group = plan->group};
     s->carried = (struct carried){.at = {-1, -1, -1}, .kept = -1};
     const int far = config_far_kind(config);
-    s->far = &s->kinds[far < 0 ? 0 : far];
-    s->far_layers = far < 0 ? 0 : config_n_layers_of(config, far);
+    s->far = &s->kinds[far];
+    s->far_layers = config_n_layers_of(config, far);
     s->kv = &s->far->kv;
     for (int l = 0; l < config->n_layers; l++) {
         s->place[l] = config_place(config, l);

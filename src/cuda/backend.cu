@@ -199,11 +199,12 @@ static yalm_status cuda_fill_random(void *state, int64_t position, int n, uint64
 static double cuda_step_bytes(const void *state, int n, int64_t position)
 {
     const struct cuda_state *s = static_cast<const struct cuda_state *>(state);
-    if (method_applies(s, n, position))
-        return s->config->n_layers * method_bytes(s, position);
-    double bytes = 0;
+    const bool selects = method_applies(s, n, position);
+    double bytes = selects ? s->caches[s->far].n_layers * method_bytes(s, position) : 0;
     for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
         const struct kv_cache *cache = &s->caches[kind];
+        if (selects && kind == s->far)
+            continue;
         if (!config_kind_attends(s->config, kind)) {
             bytes += config_n_layers_of(s->config, kind) * delta_bytes(&s->config->kinds[kind].delta);
             continue;

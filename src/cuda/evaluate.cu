@@ -200,9 +200,9 @@ yalm_status cuda_fill(struct cuda_state *s, int64_t position, int n, uint64_t se
             TRY(skip(s, position, kind, error));
         else if (config_kind_keeps(s->config, kind))
             TRY(fill_noise(&s->caches[kind], position, n, seed + kind, s->stream, error));
-    for (int layer = 0; s->method && layer < s->config->n_layers; layer++) {
-        const struct attention attention = {s->step,       NULL,  NULL,
-                                            &s->caches[0], layer, s->config->n_heads}; // there are rows only
+    for (int layer = 0; s->method && layer < s->caches[s->far].n_layers; layer++) {
+        const struct attention attention = {s->step,           NULL, NULL, &s->caches[s->far], layer,
+                                            s->config->n_heads}; // there are rows only
         TRY(method_append(s, &attention, n, error));
     }
     return YALM_OK;

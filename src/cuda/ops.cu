@@ -64,9 +64,10 @@ static yalm_status attend(const struct run *r, const struct step *step, yalm_err
     TRY(s->turns ? turns_append(s, append, step, r->n, error) : rope_append(&append, r->n, s->stream, error));
     const struct attention attention = {s->step,  s->rotated_q, s->sink_q,    &s->caches[a->seen_kind],
                                         a->place, a->n_heads,   step->number, step->weights->sink_logits};
-    if (s->method && !r->selective)
+    const bool served = s->method && a->seen_kind == s->far && a->seen == step->layer;
+    if (served && !r->selective)
         TRY(method_append(s, &attention, r->n, error));
-    if (r->selective)
+    if (served && r->selective)
         return method_attend(s, &attention, static_cast<float *>(s->attended), error);
     if (s->turns)
         return turns_attend(s, attention, step, r->n, error);

@@ -96,7 +96,7 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
         sinks |= s->caches[kind].policy.n_sinks > 0;
     if (sinks)
         take(b, s->sink_q, chunk * s->q_dim, sizeof(float));
-    if (s->caches[0].type == YALM_KV_INT8 && key_offset_has(c, s->caches[0].policy.n_sinks))
+    if (s->caches[0].type == YALM_KV_INT8 && key_offset_has(c, s->caches[s->far].policy.n_sinks))
         take(b, s->key_offsets, (size_t)c->n_layers * s->kv_dim, sizeof(float));
     take(b, s->gate, largest(units, inputs), sizeof(float));
     take(b, s->up, units, sizeof(float));
@@ -152,6 +152,7 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     s->several = plan->options->several;
     carried_open(&s->carried);
     s->slab_bytes = s->chunk > 1 ? slab_bytes(c, plan->weights) : 0;
+    s->far = config_far_kind(c);
     for (int kind = 0; kind < config_n_kinds(c); kind++)
         shape_kind(s, plan, kind);
     if (!recipe_open(&s->recipe, c, plan->weights))

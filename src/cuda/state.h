@@ -88,8 +88,8 @@ struct cuda_state {
     cudaEvent_t step_began, step_ended;
     float *step_time; // where the last step's time belongs; NULL: nowhere
 
-    // Of each kind of layer; where there is a method, kind 0 is the only one.
-    struct kv_cache caches[CONFIG_MAX_KINDS];
+    int far;                                  // config_far_kind(), whose layers a method serves
+    struct kv_cache caches[CONFIG_MAX_KINDS]; // of each kind of layer
     struct rope ropes[CONFIG_MAX_KINDS];
     struct decode_plan attention_plans[CONFIG_MAX_KINDS];
     struct cuda_method *method; // NULL: attention is dense

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "engine/session.h"
-#include "recipe/recipe.h"
 #include "util/checked.h"
 #include "util/error.h"
 #include "util/memory.h"
@@ -46,14 +45,10 @@ static yalm_status check(struct calibration *c, size_t n, yalm_error *error)
     const struct far_shape far = config_far(config);
     const yalm_calibration *how = c->how;
     const yalm_session_options *options = yalm_session_facts(c->session);
-    const struct recipe outline = recipe_outline(config, &c->session->model->weights);
     if (error_of_size(how->size, sizeof *how, "yalm_calibration", error) != YALM_OK)
         return YALM_USAGE;
     if (!c->session->backend->record || !c->session->backend->learn)
         return error_set(error, YALM_USAGE, "calibration: found device %s, expected cpu", options->device);
-    if (!recipe_selects(&outline))
-        return error_set(error, YALM_USAGE,
-                         "calibration: this model's layers are all recurrent and keep no keys: it needs no codebooks");
     if ((how->d_sub != 1 && how->d_sub != 2 && how->d_sub != 4) || far.head_dim % how->d_sub != 0)
         return error_set(error, YALM_USAGE, "d_sub: found %d, expected 1, 2 or 4, a divisor of head_dim %d", how->d_sub,
                          far.head_dim);

@@ -91,7 +91,8 @@ static void find_written(const yalm_session *s, int64_t position, int64_t high_w
 
 static uint32_t has_offset_keys(const yalm_session *s)
 {
-    return s->options.kv == YALM_KV_INT8 && key_offset_has(&s->model->config, s->kv[0].n_sinks);
+    return s->options.kv == YALM_KV_INT8 &&
+           key_offset_has(&s->model->config, s->kv[config_far_kind(&s->model->config)].n_sinks);
 }
 
 // Waits for the device, and refuses one that gives no rows.

@@ -304,10 +304,10 @@ static inline int config_expert_ffn(const struct model_config *config)
 }
 
 // The kind of layers that attention methods serve: of those that keep keys the one that sees the farthest, the first of
-// several; -1: all are recurrent. Layers that see its keys are served, too.
+// several. (Kind 0 always keeps keys.) Layers that see its keys are served, too.
 static inline int config_far_kind(const struct model_config *config)
 {
-    int far = -1, most = -1; // the window; none is the longest
+    int far = 0, most = 0; // the window; none is the longest
     for (int kind = 0; kind < config_n_kinds(config); kind++) {
         const int window = config->kinds[kind].sliding_window, sees = window ? window : INT_MAX;
         if (config_kind_keeps(config, kind) && sees > most) {
@@ -324,17 +324,10 @@ struct far_shape {
 static inline struct far_shape config_far(const struct model_config *config)
 {
     const int kind = config_far_kind(config);
-    return kind < 0 ? (struct far_shape){0}
-                    : (struct far_shape){config_n_layers_of(config, kind), config_kind_kv_heads(config, kind),
-                                         config_kind_head_dim(config, kind)};
+    return (struct far_shape){config_n_layers_of(config, kind), config_kind_kv_heads(config, kind),
+                              config_kind_head_dim(config, kind)};
 }
-// The place among these of the layer whose keys a layer sees; -1: the layer is not served.
-static inline int config_far_place(const struct model_config *config, int layer)
-{
-    const int seen = config_is_recurrent(config, layer) ? layer : config_kv_layer(config, layer);
-    return config->kind_of_layer[seen] == config_far_kind(config) ? config_place(config, seen) : -1;
-}
-// The layer that has that place.
+// The layer that has that place among these.
 static inline int config_far_layer(const struct model_config *config, int place)
 {
     int layer = 0;

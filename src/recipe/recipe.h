@@ -152,8 +152,8 @@ static inline bool recipe_within(const struct recipe *recipe, unsigned ops, unsi
 {
     return !(recipe->ops & ~ops) && !(recipe->traits & ~traits);
 }
-// Whether there are layers that methods which select keys can serve.
+// Whether methods that select keys serve it: tokens come one by one, and see those before them.
 static inline bool recipe_selects(const struct recipe *recipe)
 {
-    return recipe->ops & 1u << OP_ATTEND;
+    return !(recipe->traits & TRAIT_BOTH_WAYS);
 }

@@ -86,34 +86,6 @@ static void test_marks(void **state)
     check_marks(&(struct build_options){.n_experts = 4, .norms_around = false, .output_gate = true}, TINY_LAYERS);
 }
 
-static bool selects(const struct build_options *options, const char *from, const char *to)
-{
-    struct built file = build(options);
-    struct opened o;
-    if (from)
-        edit(&file, from, to);
-    accepted(&o, &file);
-    const struct recipe outline = recipe_outline(&o.config, &o.weights);
-    close_all(&o);
-    built_free(&file);
-    return recipe_selects(&outline);
-}
-
-// Methods that select keys serve the layers that keep keys, whatever else there is.
-static void test_who_selects(void **state)
-{
-    (void)state;
-    const struct build_options plain = {0};
-    assert_true(selects(&plain, NULL, NULL));
-    assert_true(selects(&(struct build_options){.n_experts = 4, .output_gate = true, .qk_norm = true}, NULL, NULL));
-    assert_true(selects(&plain, "\"bos\":1", "\"unrotated_layers\":[1],\"bos\":1"));
-    assert_true(selects(&plain, "\"bos\":1", "\"query_growth\":0.5,\"query_growth_context\":8,\"bos\":1"));
-    assert_true(selects(&plain, "\"bos\":1", "\"attention_softcap\":50,\"bos\":1"));
-    assert_true(selects(&(struct build_options){.sink_logits = true}, NULL, NULL));
-    assert_true(selects(&(struct build_options){.own_heads = true}, NULL, NULL));
-    assert_true(selects(&(struct build_options){.recurrent = true}, NULL, NULL));
-}
-
 // The router is float32 and not observed; what few rows read is not counted.
 static void test_types(void **state)
 {
@@ -142,8 +114,10 @@ static void test_query_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_listings), cmocka_unit_test(test_marks),       cmocka_unit_test(test_who_selects),
-        cmocka_unit_test(test_types),    cmocka_unit_test(test_query_scale),
+        cmocka_unit_test(test_listings),
+        cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_query_scale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

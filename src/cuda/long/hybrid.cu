@@ -16,23 +16,24 @@ static double head_bytes(const struct cuda_state *s, int n)
 {
     const struct cuda_hybrid *h = &s->method->hybrid;
     const int rows = hybrid_selected(&h->options, n);
-    return n * codes_key_bytes(&h->codes) + (rows < n ? rows : n) * 2 * kv_row_bytes(&s->caches[0]);
+    return n * codes_key_bytes(&h->codes) + (rows < n ? rows : n) * 2 * kv_row_bytes(far_cache(s));
 }
 
 static double hybrid_bytes(const struct cuda_state *s, int64_t position)
 {
-    const int sinks = policy_sinks_apart(s->caches[0].policy, position) ? s->caches[0].policy.n_sinks : 0;
-    return s->config->n_kv_heads *
-           (head_bytes(s, selective_n_keys(&s->caches[0].policy, position)) + sinks * 2 * kv_row_bytes(&s->caches[0]));
+    const int sinks = policy_sinks_apart(far_cache(s)->policy, position) ? far_cache(s)->policy.n_sinks : 0;
+    return far_cache(s)->n_kv_heads *
+           (head_bytes(s, selective_n_keys(&far_cache(s)->policy, position)) + sinks * 2 * kv_row_bytes(far_cache(s)));
 }
 
 static yalm_status hybrid_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error)
 {
     struct hybrid hybrid;
     TRY(hybrid_resolve(&hybrid, options, error));
-    if (config->head_dim > ATTENTION_MAX_DIM)
-        return error_set(error, YALM_USAGE, "hybrid attention on the GPU: found heads of %d components, expected at most %d",
-                         config->head_dim, (int)ATTENTION_MAX_DIM);
+    const int d = config_far(config).head_dim;
+    if (d > ATTENTION_MAX_DIM)
+        return error_set(error, YALM_USAGE, "hybrid attention on the GPU: found heads of %d components, expected at most %d", d,
+                         (int)ATTENTION_MAX_DIM);
     if (hybrid.codes > 0 && hybrid.codes < 1)
         return error_set(error, YALM_USAGE, "hybrid.codes: found %g: scores read all codes on the GPU (-d cpu does with fewer)",
                          (double)hybrid.codes);
@@ -44,9 +45,9 @@ static yalm_status hybrid_plan(struct cuda_state *s, const struct backend_plan *
     struct cuda_hybrid *h = &s->method->hybrid;
     TRY(hybrid_resolve(&h->options, plan->options, error));
     TRY(codebook_find(&h->book, plan->options->codebooks, plan->container, s->config, error));
-    codes_shape(&h->codes, s->config->n_layers, &s->caches[0], h->book.d_sub);
+    codes_shape(&h->codes, far_cache(s)->n_layers, far_cache(s), h->book.d_sub);
     s->method->selective.drawn = h->options.draw != SWITCH_OFF;
-    const double steps = (double)STEP_BYTES * s->device.n_sms / s->config->n_kv_heads; // of a KV head
+    const double steps = (double)STEP_BYTES * s->device.n_sms / far_cache(s)->n_kv_heads; // of a KV head
     s->method->selective.from = h->options.from ? h->options.from : selective_break_even(s, head_bytes, steps);
     return YALM_OK;
 }
@@ -97,7 +98,7 @@ static void hybrid_close(struct cuda_state *s)
 static yalm_status hybrid_append(struct cuda_state *s, const struct attention *a, int n, yalm_error *error)
 {
     const struct cuda_hybrid *h = &s->method->hybrid;
-    return codes_append(&h->codes, a->layer, s->step, a->q ? s->unrounded_k : NULL, &s->caches[0], a->layer, n, s->stream,
+    return codes_append(&h->codes, a->layer, s->step, a->q ? s->unrounded_k : NULL, far_cache(s), a->layer, n, s->stream,
                         error);
 }
 
@@ -117,7 +118,7 @@ static yalm_status hybrid_score(struct cuda_state *s, const struct attention *a,
         .q = a->q,
         .sink_q = a->sink_q,
         .key = s->unrounded_k,
-        .cache = &s->caches[0],
+        .cache = far_cache(s),
         .layer = a->layer,
         .cache_layer = a->layer,
         .n_heads = a->n_heads,

@@ -29,11 +29,14 @@ yalm_status method_check(const struct model_config *config, const struct model_w
     if (!table)
         return YALM_OK;
     const struct recipe outline = recipe_outline(config, weights);
-    const unsigned carrying = 1u << OP_ATTEND | 1u << OP_RECUR; // ops that keep something from token to token
-    if ((outline.ops & carrying) != 1u << OP_ATTEND ||
-        outline.traits & TRAITS_OF_ATTENTION & ~(unsigned)(TRAIT_UNROTATED | TRAIT_GROWING))
+    if (outline.traits & (TRAIT_CAPPED | TRAIT_SINK_LOGITS))
         return error_set(error, YALM_USAGE,
-                         "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
+                         "attention: found %s, but this model caps scores or has logits without keys, which the GPU has with "
+                         "dense attention alone (-d cpu has all)",
+                         options->attention);
+    if (!recipe_selects(&outline))
+        return error_set(error, YALM_USAGE,
+                         "attention: found %s, but this model's tokens see those behind them, and come together: use dense",
                          options->attention);
     return table->check(config, options, error);
 }
@@ -82,12 +85,12 @@ void method_close(struct cuda_state *s)
 
 bool method_applies(const struct cuda_state *s, int n, int64_t position)
 {
-    return s->method && n == 1 && selective_n_keys(&s->caches[0].policy, position) >= s->method->selective.from;
+    return s->method && n == 1 && selective_n_keys(&far_cache(s)->policy, position) >= s->method->selective.from;
 }
 
 struct choice method_choice(const struct cuda_state *s, int64_t position)
 {
-    return s->method->table->choice(s, selective_n_keys(&s->caches[0].policy, position));
+    return s->method->table->choice(s, selective_n_keys(&far_cache(s)->policy, position));
 }
 
 double method_bytes(const struct cuda_state *s, int64_t position)
@@ -102,7 +105,7 @@ yalm_status method_begin(struct cuda_state *s, bool applies, yalm_error *error)
 {
     if (!s->method->selective.tail)
         return YALM_OK;
-    const struct value_sums sums = {s->step, &s->caches[0], s->method->selective.sums, s->method->selective.covered};
+    const struct value_sums sums = {s->step, far_cache(s), s->method->selective.sums, s->method->selective.covered};
     return applies ? value_sums_cover(&sums, s->stream, error) : value_sums_forget(&sums, s->stream, error);
 }
 

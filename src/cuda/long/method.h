@@ -30,6 +30,12 @@ struct cuda_method_table {
 
 extern const struct cuda_method_table method_sparq, method_hybrid;
 
+// Of the layers that methods serve.
+static inline const struct kv_cache *far_cache(const struct cuda_state *s)
+{
+    return &s->caches[s->far];
+}
+
 struct cuda_method {
     const struct cuda_method_table *table;
     struct cuda_selective selective;

@@ -325,9 +325,9 @@ static struct sparq_args args_of(const struct cuda_state *s, const struct attent
      : (s)->method->sparq.copy == SPARQ_COPY_Q4 ? LAUNCH(error, (kernel<type, nibble>), __VA_ARGS__)                           \
                                                 : LAUNCH(error, (kernel<type, half>), __VA_ARGS__))
 #define LAUNCH_COPY(s, error, kernel, ...)                                                                                     \
-    ((s)->caches[0].type == YALM_KV_FP32   ? LAUNCH_COPY_OF(s, error, kernel, float, __VA_ARGS__)                              \
-     : (s)->caches[0].type == YALM_KV_INT8 ? LAUNCH_COPY_OF(s, error, kernel, int8_t, __VA_ARGS__)                             \
-                                           : LAUNCH_COPY_OF(s, error, kernel, half, __VA_ARGS__))
+    ((s)->caches[(s)->far].type == YALM_KV_FP32   ? LAUNCH_COPY_OF(s, error, kernel, float, __VA_ARGS__)                       \
+     : (s)->caches[(s)->far].type == YALM_KV_INT8 ? LAUNCH_COPY_OF(s, error, kernel, int8_t, __VA_ARGS__)                      \
+                                                  : LAUNCH_COPY_OF(s, error, kernel, half, __VA_ARGS__))
 
 static yalm_status sparq_append(struct cuda_state *s, const struct attention *a, int n, yalm_error *error)
 {
@@ -342,7 +342,7 @@ static yalm_status sparq_prepare(struct cuda_state *s, const struct attention *a
 
 template <class COPY> static yalm_status launch_score(struct cuda_state *s, const struct sparq_args &args, yalm_error *error)
 {
-    const dim3 grid(s->method->selective.n_parts, s->config->n_kv_heads);
+    const dim3 grid(s->method->selective.n_parts, far_cache(s)->n_kv_heads);
     const int heads = args.group == 1 ? 1 : args.group == 2 ? 2 : args.group <= 4 ? 4 : 8; // at a time
     const size_t shared = (size_t)(heads + 1) * args.r * sizeof(float);
     return heads == 1   ? LAUNCH(error, (score_kernel<COPY, 1>), grid, SCORE_THREADS, shared, s->stream, args)
@@ -378,14 +378,14 @@ static double head_bytes(const struct cuda_state *s, int n)
     const struct cuda_sparq *p = &s->method->sparq;
     const int k = selected(p, n) < n ? selected(p, n) : n;
     return n * (p->r * element_bytes(p->copy) + (p->copy == SPARQ_COPY_FP16 ? 0 : sizeof(float))) +
-           2.0 * k * kv_row_bytes(&s->caches[0]) + (s->method->selective.tail ? s->config->head_dim * 8.0 : 0);
+           2.0 * k * kv_row_bytes(far_cache(s)) + (s->method->selective.tail ? far_cache(s)->head_dim * 8.0 : 0);
 }
 
 static double sparq_bytes(const struct cuda_state *s, int64_t position)
 {
-    const int sinks = policy_sinks_apart(s->caches[0].policy, position) ? s->caches[0].policy.n_sinks : 0;
-    return s->config->n_kv_heads *
-           (head_bytes(s, selective_n_keys(&s->caches[0].policy, position)) + 2.0 * sinks * kv_row_bytes(&s->caches[0]));
+    const int sinks = policy_sinks_apart(far_cache(s)->policy, position) ? far_cache(s)->policy.n_sinks : 0;
+    return far_cache(s)->n_kv_heads *
+           (head_bytes(s, selective_n_keys(&far_cache(s)->policy, position)) + 2.0 * sinks * kv_row_bytes(far_cache(s)));
 }
 
 static struct choice sparq_choice(const struct cuda_state *s, int n)
@@ -401,7 +401,7 @@ static yalm_status sparq_check(const struct model_config *config, const yalm_ses
     struct settings settings;
     TRY(settings_read(&settings, options, error));
     const struct sparq_settings *o = &settings.sparq;
-    const int d = config->head_dim;
+    const int d = config_far(config).head_dim;
     if (d > ATTENTION_MAX_DIM)
         return error_set(error, YALM_USAGE, "sparq attention on the GPU: found heads of %d components, expected at most %d", d,
                          (int)ATTENTION_MAX_DIM);
@@ -418,7 +418,7 @@ static yalm_status sparq_plan(struct cuda_state *s, const struct backend_plan *p
     TRY(settings_read(&settings, plan->options, error));
     const struct sparq_settings *o = &settings.sparq;
     struct cuda_sparq *p = &s->method->sparq;
-    const int d = s->config->head_dim, by_ratio = o->ratio > 0 ? (int)lrintf(o->ratio * (float)d) : d / 4;
+    const int d = far_cache(s)->head_dim, by_ratio = o->ratio > 0 ? (int)lrintf(o->ratio * (float)d) : d / 4;
     p->copy = (enum sparq_copy)o->copy;
     p->r = o->r ? o->r : by_ratio > 1 ? by_ratio : 1;
     p->share = o->ratio > 0 ? (double)o->ratio / 2 : 1.0 / 16;
@@ -426,22 +426,23 @@ static yalm_status sparq_plan(struct cuda_state *s, const struct backend_plan *p
     p->min_k = o->min_k ? o->min_k : (int)MIN_KEYS;
     p->local = o->local;
     p->stride = (size_t)(s->method->selective.ld * element_bytes(p->copy));
-    s->method->selective.tail = o->tail == SWITCH_ON || (o->tail == SWITCH_AUTO && s->config->n_heads == s->config->n_kv_heads);
-    s->method->selective.from = o->from ? o->from : selective_break_even(s, head_bytes, STEP_BYTES / s->config->n_kv_heads);
+    s->method->selective.tail =
+        o->tail == SWITCH_ON || (o->tail == SWITCH_AUTO && s->config->n_heads == far_cache(s)->n_kv_heads);
+    s->method->selective.from = o->from ? o->from : selective_break_even(s, head_bytes, STEP_BYTES / far_cache(s)->n_kv_heads);
     return YALM_OK;
 }
 
 static void sparq_take_kept(struct cuda_state *s, struct cuda_blocks *b)
 {
-    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
-    take(b, s->method->sparq.copied, heads * s->config->head_dim, s->method->sparq.stride);
+    const size_t heads = (size_t)far_cache(s)->n_layers * far_cache(s)->n_kv_heads;
+    take(b, s->method->sparq.copied, heads * far_cache(s)->head_dim, s->method->sparq.stride);
     if (s->method->sparq.copy != SPARQ_COPY_FP16)
         take(b, s->method->sparq.scales, heads * s->method->selective.ld, sizeof(float));
 }
 
 static void sparq_take_scratch(struct cuda_state *s, struct cuda_blocks *b)
 {
-    take(b, s->method->sparq.components, (size_t)s->config->n_kv_heads * s->method->sparq.r, sizeof(int));
+    take(b, s->method->sparq.components, (size_t)far_cache(s)->n_kv_heads * s->method->sparq.r, sizeof(int));
     take(b, s->method->sparq.q, (size_t)s->config->n_heads * s->method->sparq.r, sizeof(float));
 }
 
@@ -449,8 +450,8 @@ static void sparq_take_scratch(struct cuda_state *s, struct cuda_blocks *b)
 static yalm_status sparq_open(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     (void)plan;
-    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
-    TRY_CUDA(cudaMemset(s->method->sparq.copied, 0, heads * s->config->head_dim * s->method->sparq.stride));
+    const size_t heads = (size_t)far_cache(s)->n_layers * far_cache(s)->n_kv_heads;
+    TRY_CUDA(cudaMemset(s->method->sparq.copied, 0, heads * far_cache(s)->head_dim * s->method->sparq.stride));
     if (s->method->sparq.scales)
         TRY_CUDA(cudaMemset(s->method->sparq.scales, 0, heads * s->method->selective.ld * sizeof(float)));
     return YALM_OK;
