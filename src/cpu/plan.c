@@ -1,5 +1,6 @@
 #include "cpu/plan.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "cpu/machine/isa.h"
@@ -133,26 +134,19 @@ struct product_plan plan_products(const struct cpu_kernels *kernels, yalm_activa
     return plan;
 }
 
-// Tiles of 16-bit integers, and the short form, go over to floats in an order that depends on how many tokens a tile has.
-static bool depends_on_number(const struct product_plan *plan, const struct multiplier *m)
+struct product_plan plan_exact(const struct cpu_kernels *kernels, yalm_activations activations, type_set types, int chunk)
 {
-    return m->matmul16 && (m->matmul16 == matmul16_of(plan->kernels, MATMUL16_SHORT) ||
-                           m->matmul16 == matmul16_of(plan->kernels, MATMUL16_INTEGERS));
-}
-
-void plan_make_exact(struct product_plan *plan)
-{
-    plan->exact = true;
-    plan->most_few = 0;
-    for (int type = 0; type < DTYPE_WEIGHTS; type++) {
-        struct multiplier last = plan->by[type][plan->n_by[type] - 1];
-        if (depends_on_number(plan, &last))
-            last = (struct multiplier){.form = TOKENS_PACKED};
-        last.least = 1;
-        if (plan->n_by[type] > 1)
-            plan->by[type][1] = last;
-        plan->n_by[type] = plan->n_by[type] > 1 ? 2 : 1;
-    }
+    struct product_plan plan = plan_products(kernels, activations, types, INT_MAX);
+    plan.exact = true;
+    plan.chunk = chunk;
+    plan.most_few = 0;
+    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+        if (plan.n_by[type] > 1) {
+            plan.by[type][1] = plan.by[type][plan.n_by[type] - 1];
+            plan.by[type][1].least = 1;
+            plan.n_by[type] = 2;
+        }
+    return plan;
 }
 
 const struct multiplier *plan_multiplier(const struct product_plan *plan, enum dtype type, int n, bool apart)
@@ -188,16 +182,17 @@ const struct quant_form *plan_quant_form(const struct quant_kernels *quant, int 
 
 const struct quant_form *plan_quant_form_of(const struct product_plan *plan, int n, bool apart)
 {
-    return plan->exact && !apart ? &plan->quant->many : plan_quant_form(plan->quant, n);
+    const int least = plan->exact && !apart ? QUANT_FEW + 1 : 0; // `few` alone adds up in another order
+    return plan_quant_form(plan->quant, n > least ? n : least);
 }
 
 size_t plan_quantised_bytes(const struct quant_kernels *quant, int n, int cols)
 {
-    size_t bytes = quant->many.size(n, cols);
-    const int most[] = {QUANT_FEW, QUANT_SOME};
-    for (int i = 0; i < 2; i++) {
-        const int tokens = n < most[i] ? n : most[i];
-        const size_t size = plan_quant_form(quant, tokens)->size(tokens, cols);
+    const struct quant_form *forms[] = {&quant->few, &quant->some, &quant->many};
+    const int most[] = {QUANT_FEW, QUANT_SOME, n};
+    size_t bytes = 0;
+    for (int i = 0; i < 3; i++) {
+        const size_t size = forms[i]->size ? forms[i]->size(n < most[i] ? n : most[i], cols) : 0;
         bytes = size > bytes ? size : bytes;
     }
     return bytes;

@@ -44,8 +44,8 @@ static inline enum dtype unpacked_type(enum dtype type)
 
 struct product_plan plan_products(const struct cpu_kernels *kernels, yalm_activations activations, type_set types, int chunk);
 
-// From now on what a token becomes depends on whether it is apart, and not on how many there are.
-void plan_make_exact(struct product_plan *plan);
+// By which what a token becomes depends on whether it is apart, and not on how many there are, or may be.
+struct product_plan plan_exact(const struct cpu_kernels *kernels, yalm_activations activations, type_set types, int chunk);
 
 // What the options leave open. YALM_USAGE where matrices of these types are not multiplied with such tokens at all.
 yalm_status plan_resolve(yalm_activations *activations, type_set types, type_set of_layers, yalm_error *error);

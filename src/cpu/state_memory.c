@@ -304,9 +304,8 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     s->kv_type = (enum kv_type)plan->options->kv;
     if (!recipe_open(&s->recipe, config, s->weights))
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
-    s->plan = plan_products(s->kernels, plan->options->activations, s->recipe.types, plan->options->chunk);
-    if (plan->options->exact)
-        plan_make_exact(&s->plan);
+    s->plan = (plan->options->exact ? plan_exact : plan_products)(s->kernels, plan->options->activations, s->recipe.types,
+                                                                  plan->options->chunk);
     int query_tokens = 0;
     for (int i = 0; i < config_n_kinds(config); i++) {
         size_kind(s, plan, i);

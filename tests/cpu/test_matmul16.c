@@ -42,9 +42,8 @@ static struct problem make_problem(struct fixture *f, enum dtype type, int rows,
     return p;
 }
 
-static void multiply(struct fixture *f, const struct problem *p, int pieces)
+static void multiply_as(struct fixture *f, const struct matmul16 *by, const struct problem *p, int pieces)
 {
-    const struct matmul16 *by = half_short && p->n <= half_short->most ? half_short : half;
     void *packed = guarded_scratch(f, by->size(p->n, p->cols)), *scratch = guarded_scratch(f, by->scratch);
     for (int at = 0, step = ((p->cols + pieces - 1) / pieces + MATMUL16_BLOCK - 1) / MATMUL16_BLOCK * MATMUL16_BLOCK;
          at < p->cols; at += step)
@@ -65,6 +64,11 @@ static void multiply(struct fixture *f, const struct problem *p, int pieces)
             .scratch = scratch,
         });
     }
+}
+
+static void multiply(struct fixture *f, const struct problem *p, int pieces)
+{
+    multiply_as(f, half_short && p->n <= half_short->most ? half_short : half, p, pieces);
 }
 
 // What may be lost, of the sum of the products' magnitudes. Tiles of one part round a token by at most 2^-8, and so a quantised
@@ -376,6 +380,28 @@ static void test_scales(void **state)
     }
 }
 
+// By the kernels of many tokens one has the same bits, however many are beside it.
+static void test_beside_others(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    static const int counts[] = {1, 7, 16, 17, 33, 48, 49, 65, 90};
+    for (int type = 0; type < TYPES; type++) {
+        if (!half->product[types[type]])
+            continue;
+        const struct problem all = make_problem(f, types[type], 45, 300 + 64 * type, 150);
+        multiply_as(f, half, &all, 1);
+        for (int i = 0; i < (int)(sizeof counts / sizeof *counts); i++) {
+            struct problem some = all;
+            some.n = counts[i];
+            some.y = guarded(f, sizeof *some.y * ((size_t)(some.n - 1) * some.ldy + some.rows));
+            multiply_as(f, half, &some, 1);
+            for (int t = 0; t < some.n; t++)
+                assert_memory_equal(some.y + t * some.ldy, all.y + t * all.ldy, sizeof *all.y * (size_t)all.rows);
+        }
+        release(f);
+    }
+}
+
 static void test_without(void **state)
 {
     (void)state;
@@ -395,10 +421,15 @@ static int run_form(const char *name, const char *isa, yalm_activations activati
         struct kernel_case test;
         bool runs;
     } cases[] = {
-        {{"odd shapes", test_shapes}, half},       {{"more than a block", test_blocks}, half},
-        {{"the largest", test_largest}, floats},   {{"outliers", test_outliers}, floats},
-        {{"not finite", test_not_finite}, floats}, {{"zeros", test_zeros}, floats},
-        {{"codes", test_codes}, floats},           {{"scales", test_scales}, quants},
+        {{"odd shapes", test_shapes}, half},
+        {{"more than a block", test_blocks}, half},
+        {{"the largest", test_largest}, floats},
+        {{"outliers", test_outliers}, floats},
+        {{"not finite", test_not_finite}, floats},
+        {{"zeros", test_zeros}, floats},
+        {{"codes", test_codes}, floats},
+        {{"scales", test_scales}, quants},
+        {{"beside others", test_beside_others}, half},
     };
     enum { CASES = sizeof cases / sizeof *cases };
     struct CMUnitTest tests[CASES];

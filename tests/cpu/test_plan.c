@@ -84,27 +84,29 @@ static void every_number_of_tokens(void **state)
             }
 }
 
-// However few tokens there are, they become what most of them do; those apart what one does. Of integers whose sums go over to
-// floats by tiles none are left.
+// However few tokens there are, or may be, they become what most of them do; those apart what one does.
 static void exact(void **state)
 {
     (void)state;
     for (const struct cpu_kernels *const *k = cpu_kernels_usable(); *k; k++)
         for (int activations = YALM_ACTIVATIONS_INT16; activations <= YALM_ACTIVATIONS_FP32; activations++)
             for (int chunk = 1; chunk <= CHUNK; chunk = chunk < 40 ? chunk + 1 : CHUNK + (chunk == CHUNK)) {
-                struct product_plan plan = plan_products(*k, (yalm_activations)activations, all, chunk);
-                plan_make_exact(&plan);
+                const struct product_plan plan = plan_exact(*k, (yalm_activations)activations, all, chunk),
+                                          most = plan_exact(*k, (yalm_activations)activations, all, CHUNK);
                 for (int type = 0; type < DTYPE_WEIGHTS; type++) {
                     const struct multiplier *m = plan_multiplier(&plan, type, 1, false);
                     assert_ptr_equal(m, plan_multiplier(&plan, type, chunk, false));
                     assert_ptr_equal(plan_multiplier(&plan, type, 1, true), &plan.by[type][0]);
                     assert_true(has_product(&plan, m, type) && plan_most(&plan, m->form) >= chunk);
                     assert_true(plan_most(&plan, plan.by[type][0].form) >= 1);
-                    assert_true(!m->matmul16 || strstr(m->matmul16->name, "tiles"));
+                    assert_memory_equal(plan.by[type], most.by[type], sizeof *plan.by[type] * (size_t)plan.n_by[type]);
+                    assert_true(!m->matmul16 || m->matmul16->most == 0);
                 }
-                const struct quant_form *form = plan_quant_form_of(&plan, chunk, false);
-                assert_ptr_equal(form, plan_quant_form_of(&plan, 1, false));
-                assert_true(form->size(chunk, 256) <= plan_quantised_bytes(plan.quant, chunk, 256));
+                for (int n = 1; n <= chunk; n++) {
+                    const struct quant_form *form = plan_quant_form_of(&plan, n, false);
+                    assert_ptr_not_equal(form, &plan.quant->few);
+                    assert_true(form->size(n, 256) <= plan_quantised_bytes(plan.quant, chunk, 256));
+                }
                 assert_ptr_equal(plan_quant_form_of(&plan, 1, true), &plan.quant->few);
             }
 }

@@ -10,30 +10,36 @@ static const int widths[] = {1, 31, 32, 33, 64, 96, 128, 200, 256, 352, 512, 544
 enum { N_WIDTHS = sizeof widths / sizeof *widths };
 
 // In pieces, as a team shares it.
-static void quantise(const struct problem *p, int piece)
+static void quantise_as(const struct quant_form *form, const struct problem *p, int piece)
 {
     for (int c = 0; c < p->cols; c += piece)
-        plan_quant_form(p->quant, p->n)
-            ->quantise(p->quantised, p->x, p->ldx, p->n, p->cols, c, p->cols - c < piece ? p->cols : c + piece);
+        form->quantise(p->quantised, p->x, p->ldx, p->n, p->cols, c, p->cols - c < piece ? p->cols : c + piece);
+}
+static void quantise(const struct problem *p, int piece)
+{
+    quantise_as(plan_quant_form(p->quant, p->n), p, piece);
 }
 
+static void multiply_as(const struct quant_form *form, const struct problem *p, int first, int last, struct fetching fetching)
+{
+    form->product[p->type](&(struct product_args){
+        .y = p->y + first,
+        .ldy = p->ldy,
+        .w = p->w,
+        .type = p->type,
+        .rows = p->rows,
+        .cols = p->cols,
+        .first_row = first,
+        .last_row = last,
+        .x = p->quantised,
+        .n = p->n,
+        .fetching = fetching,
+        .scratch = p->scratch,
+    });
+}
 static void multiply_by(const struct problem *p, int first, int last, struct fetching fetching)
 {
-    plan_quant_form(p->quant, p->n)
-        ->product[p->type](&(struct product_args){
-            .y = p->y + first,
-            .ldy = p->ldy,
-            .w = p->w,
-            .type = p->type,
-            .rows = p->rows,
-            .cols = p->cols,
-            .first_row = first,
-            .last_row = last,
-            .x = p->quantised,
-            .n = p->n,
-            .fetching = fetching,
-            .scratch = p->scratch,
-        });
+    multiply_as(plan_quant_form(p->quant, p->n), p, first, last, fetching);
 }
 
 static void multiply(const struct problem *p, int first, int last)
@@ -174,6 +180,32 @@ static void test_blocks(void **state)
         quantise(&p, 128);
         multiply(&p, 0, p.rows);
         check(&p);
+        release(f);
+    }
+}
+
+// Of a prompt's tokens those first that have so many beside them, and again of n alone. What few tokens take for themselves is
+// left out.
+static void test_beside_others(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    static const int counts[] = {1, 5, 8, 9, 16, 17, 24, 25, 48, 64};
+    enum { ALL = 70, COUNTS = sizeof counts / sizeof *counts };
+    for (int kind = 0; kind < KINDS; kind++) {
+        const struct problem all = make_kind(f, kind, 21, widths[5 + kind % (N_WIDTHS - 5)], ALL);
+        quantise(&all, 1024);
+        multiply(&all, 0, all.rows);
+        for (int i = kind % 2; i < COUNTS; i += 2) {
+            const struct quant_form *form = plan_quant_form(all.quant, counts[i] > QUANT_FEW ? counts[i] : QUANT_FEW + 1);
+            struct problem some = all;
+            some.n = counts[i];
+            some.y = guarded(f, sizeof *some.y * (size_t)((some.n - 1) * some.ldy + some.rows));
+            some.quantised = guarded_scratch(f, form->size(some.n, some.cols));
+            quantise_as(form, &some, 1024);
+            multiply_as(form, &some, 0, some.rows, (struct fetching){.streams = 2});
+            for (int t = 0; t < some.n; t++)
+                assert_memory_equal(some.y + t * some.ldy, all.y + t * all.ldy, sizeof *all.y * (size_t)all.rows);
+        }
         release(f);
     }
 }
@@ -369,6 +401,7 @@ int main(void)
         {"products with few tokens equal the reference", test_few},
         {"products with many tokens equal the reference", test_many},
         {"products across blocks equal the reference", test_blocks},
+        {"a token has the same bits, however many are beside it", test_beside_others},
         {"products by tiles of bytes equal the reference", test_tiles},
         {"the largest sums do not overflow", test_extremes},
         {"shares of rows, and streams, give the same bits", test_row_shares},

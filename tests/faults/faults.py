@@ -123,6 +123,20 @@ FAULTS = (
         ("release/engine/test_exact",),
     ),
     Fault(
+        "exact bits: when sums in 16 bits become floats depends on a tile's height",
+        KERNELS + "vnni/fixed.h",
+        "for (int r = turn; r < n_rows; r += TURNS)",
+        "for (int r = turn * n_rows / TURNS; r < (turn + 1) * n_rows / TURNS; r++)",
+        ("release/cpu/test_matmul16", "release/engine/test_exact"),
+    ),
+    Fault(
+        "exact bits: a prompt's last token is multiplied as its others are",
+        "src/cpu/matmul.c",
+        "const int apart = me->apart < n ? me->apart : n;",
+        "const int apart = me->apart < n ? 0 : n;",
+        ("release/engine/test_exact",),
+    ),
+    Fault(
         "exact bits: another text goes on from what was drawn",
         "src/engine/exact.c",
         "s->settled < s->position ? s->settled : s->position",

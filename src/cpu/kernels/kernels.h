@@ -44,8 +44,8 @@ struct quant_form {
 struct quant_kernels {
     struct quant_form few;  // what a token becomes does not depend on how many there are
     struct quant_form some; // all NULL: the instruction set has none
-    struct quant_form many;
-    size_t scratch; // bytes
+    struct quant_form many; // a token's products are those of `some`, to the bit
+    size_t scratch;         // bytes
 
     double (*dot_loop)(long rounds); // for limits.c: as fma_loop(), of 8-bit multiply-adds with 32-bit sums
 };

@@ -8,7 +8,7 @@
 // stay in registers for the whole row, or as much of it as is in L1 at once.
 //
 // A panel is VEC tokens, a lane for each. The last may be VEC / 2, with a lane for each digit: 8 tokens take half the products
-// of 16.
+// of 16. Sums are in the order of vec/quant_many.h, so a token has the same bits by either.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
@@ -19,7 +19,6 @@ enum {
     DIGIT_GROUPS = VEC,    // of a row that are in L1 at once
     DIGIT_BYTES = 4 * VEC, // of one digit of a quad of columns
     DIGIT_SCALE_COLS = DIGITS == 2 ? QUANT_BLOCK : QUANT_GROUP,
-    DIGIT_SCALE_GROUPS = DIGIT_SCALE_COLS / QUANT_GROUP,
     DIGIT_AHEAD = 2048,     // bytes of each row that are fetched before they are needed
     DIGIT_HIGH_AHEAD = 512, // of its second plane, where it has one
 };
@@ -63,19 +62,14 @@ VEC_INLINE size_t digits_size(int n, int cols)
     return (size_t)digit_panels(n) * (size_t)digit_panel(DIGITS, cols);
 }
 
-// Of a half panel, whose tokens are in the lower lanes: the high digits there, the low ones above; what their products count;
-// and what they come to.
+// Of a half panel, whose tokens are in the lower lanes: the high digits there, the low ones above; and these below.
 VEC_INLINE ivec digit_halves(ivec high, ivec low)
 {
     return _mm512_inserti64x4(high, _mm512_castsi512_si256(low), 1);
 }
-VEC_INLINE vec digit_halves_scales(vec unit)
+VEC_INLINE ivec digit_lower_half(ivec halves)
 {
-    return _mm512_insertf32x8(vec_mul(unit, vec_set(256)), _mm512_castps512_ps256(unit), 1);
-}
-VEC_INLINE vec digit_halves_sums(vec sums)
-{
-    return vec_add(sums, _mm512_shuffle_f32x4(sums, sums, 0xee));
+    return _mm512_shuffle_i64x2(halves, halves, 0xee);
 }
 
 // A quad of columns of a panel's tokens: its digits as they lie in the record at `to`, and 128 times their sums taken from
@@ -105,7 +99,7 @@ VEC_INLINE void digit_columns(char *panel, int digits, const float *x, ptrdiff_t
     load_columns(columns[0], DIGIT_SCALE_COLS, x + first, ldx, tokens, cols - first);
     const struct token_scales scales =
         scales_to(largest_of_columns(columns[0], DIGIT_SCALE_COLS), DIGITS == 2 ? quant_most : 127);
-    const vec unit = digits == DIGITS ? scales.unit : digit_halves_scales(scales.unit);
+    const vec unit = DIGITS == 2 ? scales.unit : vec_fours(scales.unit);
     for (int c = first; c < first + DIGIT_SCALE_COLS && c < cols; c += QUANT_GROUP) {
         char *record = panel + c / QUANT_GROUP * digit_record(digits);
         ivec sums[DIGITS], first_sums[DIGITS];
@@ -185,10 +179,20 @@ VEC_INLINE void digit_products(ivec c[DIGIT_ROWS][DIGITS], int digits, const str
 // Of each lane's token what both digits' sums come to.
 VEC_INLINE vec digit_total(const ivec c[DIGITS], int digits)
 {
-    return ivec_to_float(digits == 2 ? _mm512_add_epi32(_mm512_slli_epi32(c[0], 8), c[DIGITS - 1]) : c[0]);
+    const ivec low = digits == 2 ? c[DIGITS - 1] : digit_lower_half(c[0]);
+    return ivec_to_float(DIGITS == 2 ? ivec_add(ivec_shift(c[0], 8), low) : c[0]);
 }
 
-// f += the products of half a group, or of a whole one, times the weights' scales.
+// f += the lifts of a group, whose sums of tokens are in `all`.
+VEC_INLINE void digit_lift(vec f[DIGIT_ROWS], vec all, const struct digit_tile *a, int group)
+{
+    const float(*lifts)[DIGIT_GROUPS] = a->scales + 2 * DIGIT_MOST_ROWS;
+#pragma GCC unroll 8
+    for (int r = 0; r < DIGIT_ROWS; r++)
+        f[r] = vec_fma(all, vec_set(lifts[r][group]), f[r]);
+}
+
+// f += the products of half a group, or of a whole one, times the weights' scales, and those of tokens that have one a group.
 VEC_INLINE void digit_half(enum dtype type, vec f[DIGIT_ROWS], int digits, const struct digit_tile *a, const char *record,
                            int group, int half)
 {
@@ -206,21 +210,21 @@ VEC_INLINE void digit_half(enum dtype type, vec f[DIGIT_ROWS], int digits, const
 #pragma GCC unroll 2
         for (int d = 0; d < digits; d++)
             c[r][d] = start[d];
+    if (dtype_is_affine(type) && DIGITS == 2)
+        digit_lift(f, digit_total(start, digits), a, group); // -128 Σ
     digit_products(c, digits, a, record, group, half * cols, (half + 1) * cols);
-    const float(*scales)[DIGIT_GROUPS] = a->scales + half * DIGIT_MOST_ROWS,
-          (*lifts)[DIGIT_GROUPS] = a->scales + 2 * DIGIT_MOST_ROWS;
+    const float(*scales)[DIGIT_GROUPS] = a->scales + half * DIGIT_MOST_ROWS;
+    const vec token = DIGITS == 2 ? vec_set(1) : vec_load((const float *)(record + digit_scales_at(digits)));
 #pragma GCC unroll 8
-    for (int r = 0; r < DIGIT_ROWS; r++)
-        f[r] = vec_fma(digit_total(c[r], digits), vec_set(scales[r][group]), f[r]);
-    if (!dtype_is_affine(type))
-        return;
-    const vec all = digit_total(start, digits); // -128 Σ
-#pragma GCC unroll 8
-    for (int r = 0; r < DIGIT_ROWS; r++)
-        f[r] = vec_fma(all, vec_set(lifts[r][group]), f[r]);
+    for (int r = 0; r < DIGIT_ROWS; r++) {
+        const vec total = digit_total(c[r], digits);
+        f[r] = vec_fma(DIGITS == 2 ? total : vec_mul(total, token), vec_set(scales[r][group]), f[r]);
+    }
+    if (dtype_is_affine(type) && DIGITS == 1)
+        digit_lift(f, vec_mul(digit_total(start, digits), token), a, group);
 }
 
-// f += the products of groups [group, end), which share the tokens' scales.
+// f += the products of groups [group, end), a block of quant_many's; 16-bit tokens have one scale in it.
 VEC_INLINE void digit_block(enum dtype type, vec f[DIGIT_ROWS], int digits, const struct digit_tile *a, const char *record,
                             int group, int end)
 {
@@ -241,7 +245,7 @@ VEC_INLINE void digit_tile(enum dtype type, int digits, const struct digit_tile 
     for (int r = 0; r < DIGIT_ROWS; r++)
         sums[r] = a.first ? vec_zero() : vec_load(a.sums[r]);
     for (int g = 0, n; g < a.groups; g += n, record += n * digit_record(digits)) {
-        n = a.groups - g < DIGIT_SCALE_GROUPS ? a.groups - g : DIGIT_SCALE_GROUPS;
+        n = a.groups - g < MANY_GROUPS ? a.groups - g : MANY_GROUPS;
         vec f[DIGIT_ROWS];
 #pragma GCC unroll 8
         for (int r = 0; r < DIGIT_ROWS; r++)
@@ -250,7 +254,7 @@ VEC_INLINE void digit_tile(enum dtype type, int digits, const struct digit_tile 
         const vec scale = vec_load((const float *)(record + digit_scales_at(digits)));
 #pragma GCC unroll 8
         for (int r = 0; r < DIGIT_ROWS; r++)
-            sums[r] = vec_fma(f[r], scale, sums[r]);
+            sums[r] = DIGITS == 2 ? vec_fma(f[r], scale, sums[r]) : vec_add(f[r], sums[r]);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < DIGIT_ROWS; r++)
@@ -333,8 +337,6 @@ VEC_INLINE void digit_outputs(struct digit_scratch *w, const struct product_args
     float *y = a->y + (first_row - a->first_row);
     for (int p = 0; p < digit_panels(a->n); p++) {
         const int left = a->n - p * VEC;
-        for (int r = 0; panel_digits(a->n, p) < DIGITS && r < rows; r++)
-            vec_store(w->sums[p][r], digit_halves_sums(vec_load(w->sums[p][r])));
         transpose(y + (ptrdiff_t)p * VEC * a->ldy, a->ldy, w->sums[p][0], VEC, rows, left < VEC ? left : VEC);
     }
 }

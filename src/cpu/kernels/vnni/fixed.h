@@ -107,7 +107,7 @@ VEC_INLINE void name_lines(const struct many_tile *a, int n_rows, int turn)
 }
 
 // f += the tile's sums. Its rows go over to float32 in turns, a quarter of them each quarter of a group: all at once would keep
-// the dot products waiting.
+// the dot products waiting. A row's turn is the same in tiles of any height, and so are its bits.
 VEC_INLINE void tile_sums(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS],
                           const struct many_tile *a)
 {
@@ -124,7 +124,7 @@ VEC_INLINE void tile_sums(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_T
 #pragma GCC unroll 4
         for (int turn = 0; turn < TURNS; turn++) {
 #pragma GCC unroll 16
-            for (int r = turn * n_rows / TURNS; r < (turn + 1) * n_rows / TURNS; r++)
+            for (int r = turn; r < n_rows; r += TURNS)
 #pragma GCC unroll 16
                 for (int j = 0; j < n_vecs; j++) {
                     f[r][j] = vec_add(f[r][j], ivec_to_float(c[r][j]));
