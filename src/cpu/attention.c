@@ -141,6 +141,14 @@ static struct sight {
     return sight;
 }
 
+// The end of the run of slots that begins at `first`. With exact bits it does not depend on how long the ring is.
+static int64_t run_end(const struct task *task, int64_t first, int64_t last)
+{
+    const struct kv_policy *kv = &task->kind->kv;
+    const int64_t end = kv_run_end(kv, first, last), unit = (first / KV_ALIGNMENT + 1) * KV_ALIGNMENT;
+    return task->s->plan.exact && kv->span < kv->context && unit < end ? unit : end;
+}
+
 // Adds the keys at positions [from, to) to the task's queries, as far as each sees them.
 static void attend_positions(const struct task *task, int64_t from, int64_t to)
 {
@@ -149,7 +157,7 @@ static void attend_positions(const struct task *task, int64_t from, int64_t to)
     const int group = task->kind->group;
     const float *q = s->rotated_q + ((size_t)task->kv_head * s->chunk + task->first_token) * group * task->kind->head_dim;
     for (int64_t end; from < to; from = end) {
-        end = kv_run_end(kv, from, to);
+        end = run_end(task, from, to);
         const int n_keys = (int)(end - from);
         for (int i = 0; i < task->n_queries; i++) {
             const struct sight sight = sees(task, task->first_token + i / group);
@@ -243,6 +251,7 @@ static struct task task_of_step(struct cpu_state *s, const struct batch *batch, 
 static int64_t stand_beside(struct task *task, int64_t first)
 {
     enum { MORE_THAN_FEW = ATTENTION_MOST_BESIDE + 1 };
+    _Static_assert(KV_ALIGNMENT % ATTEND_BLOCK_KEYS == 0, "blocks begin at the same positions, however long the ring is");
     const int64_t begin = first - kv_slot(&task->kind->kv, first) % ATTEND_BLOCK_KEYS;
     task->n_beside = task->n_queries < MORE_THAN_FEW ? MORE_THAN_FEW - task->n_queries : begin < first;
     return begin;

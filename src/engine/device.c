@@ -34,8 +34,11 @@ struct backend_plan device_plan(const yalm_model *model, const yalm_session_opti
     };
     // A batch of several texts may have more tokens than one text.
     const int positions = model->config.bidirectional && o->chunk > o->context ? o->chunk : o->context;
-    for (int kind = 0; kind < config_n_kinds(&model->config); kind++)
+    for (int kind = 0; kind < config_n_kinds(&model->config); kind++) {
         plan.kv[kind] = kv_policy_make(positions, model->config.kinds[kind].sliding_window, o->endless, o->n_sinks, o->chunk);
+        if (o->exact)
+            kv_policy_align(&plan.kv[kind]);
+    }
     return plan;
 }
 

@@ -21,6 +21,11 @@ struct kv_policy kv_policy_make(int context, int sliding_window, bool endless, i
     return policy;
 }
 
+void kv_policy_align(struct kv_policy *policy)
+{
+    policy->capacity = (int)min64((policy->capacity + KV_ALIGNMENT - 1) / KV_ALIGNMENT * KV_ALIGNMENT, policy->context);
+}
+
 int kv_slot(const struct kv_policy *policy, int64_t position)
 {
     const int sinks = policy->n_sinks;

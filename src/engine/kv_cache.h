@@ -27,6 +27,11 @@ struct kv_policy {
 // `context` positions of a layer with this window; 0: none.
 struct kv_policy kv_policy_make(int context, int sliding_window, bool endless, int n_sinks, int chunk);
 
+// Makes the ring longer, so that where a position's slot lies between multiples of KV_ALIGNMENT does not depend on `chunk`. Of a
+// session that ends with its context.
+enum { KV_ALIGNMENT = 192 };
+void kv_policy_align(struct kv_policy *policy);
+
 int kv_slot(const struct kv_policy *policy, int64_t position);
 
 // First position of the run that ends in `position` and that its query sees, the sinks not counted once they are apart.

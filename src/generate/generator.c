@@ -261,6 +261,10 @@ yalm_status generator_next(struct generator *g, int piece, yalm_error *error)
         g->pending = g->prompt + g->n_read;
         g->n_pending = last ? (int)left : piece;
         g->which = g->how->score_prompt ? YALM_LOGITS_ALL : last ? YALM_LOGITS_LAST : YALM_LOGITS_NONE;
+        if (g->how->score_prompt && last && yalm_session_facts(g->session)->exact) { // where the last token goes alone
+            g->n_pending -= left > 1;
+            g->which = left > 1 ? YALM_LOGITS_ALL : YALM_LOGITS_LAST;
+        }
         return YALM_OK;
     }
     const yalm_status status = write_on(g, error);

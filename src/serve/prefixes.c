@@ -11,7 +11,7 @@ static uint32_t exact_by(const yalm_session_options *facts)
     char text[128];
     if (!facts->exact)
         return 0;
-    const int n = snprintf(text, sizeof text, "%s %s %d %d", yalm_version(), facts->isa, facts->chunk, facts->context);
+    const int n = snprintf(text, sizeof text, "%s %s %d", yalm_version(), facts->isa, facts->context);
     return (uint32_t)XXH3_64bits(text, (size_t)n) | 1;
 }
 

@@ -61,7 +61,9 @@ def test_whatever_else_goes_on(start, shape, request):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         asked = [one for talked in pool.map(lambda i: talk(server, i, ids), range(5)) for one in talked]
     assert len(asked) > 12 and server.metric("prompt_tokens_total") > 0
-    quiet = start(*ON, "--parallel", 1, "-T", 2048, "--speculate", "off", "-t", 1, **model)
+    quiet = start(
+        *ON, "--set", "machine.chunk=48", "--parallel", 1, "-T", 2048, "--speculate", "off", "-t", 1, **model
+    )
     for prompt, draws, answer in asked:
         assert ask(quiet, prompt, random.Random(str(draws)), ids, alone=True) == answer, (prompt, draws)
 
@@ -78,7 +80,7 @@ def test_prompts_are_kept_and_answers_read_again(start):
 
 
 def test_a_folder_has_them_apart(start, tmp_path):
-    """What was read without exact bits, or in other pieces, is not gone on from."""
+    """What was read without exact bits is not gone on from; of what was, the length of pieces does not matter."""
     prompt = "Once upon a time there was a king, and" + " a daughter" * 60
 
     def cached(*options):
@@ -89,7 +91,14 @@ def test_a_folder_has_them_apart(start, tmp_path):
 
     assert cached() == 0 and cached() > 60
     assert cached(*ON) == 0 and cached(*ON) > 60
-    assert cached(*ON, "--set", "machine.chunk=32") == 0
+    assert cached(*ON, "--set", "machine.chunk=32") > 60
+
+
+def test_an_echo_changes_nothing(start):
+    server = start(*ON, "--parallel", 1)
+    fields = {"prompt": "The king and the fox", "max_tokens": 6, "logprobs": 3, "temperature": 0}
+    told, echoed = (server.complete(**fields, **more)["choices"][0]["logprobs"] for more in ({}, {"echo": True}))
+    assert echoed["token_logprobs"][-6:] == told["token_logprobs"] and len(echoed["tokens"]) > 6
 
 
 @pytest.mark.parametrize(
