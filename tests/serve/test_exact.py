@@ -61,9 +61,7 @@ def test_whatever_else_goes_on(start, shape, request):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         asked = [one for talked in pool.map(lambda i: talk(server, i, ids), range(5)) for one in talked]
     assert len(asked) > 12 and server.metric("prompt_tokens_total") > 0
-    quiet = start(
-        *ON, "--set", "machine.chunk=48", "--parallel", 1, "-T", 2048, "--speculate", "off", "-t", 1, **model
-    )
+    quiet = start(*ON, "--set", "machine.chunk=48", "--parallel", 1, "-T", 2048, "--speculate", "off", "-t", 1, **model)
     for prompt, draws, answer in asked:
         assert ask(quiet, prompt, random.Random(str(draws)), ids, alone=True) == answer, (prompt, draws)
 
