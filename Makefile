@@ -265,9 +265,15 @@ $(BUILD)/tests/$(1)/%: tests/$(1)/%.c $$(STATIC) $$(CLI_OBJECTS)
 endef
 $(foreach room,serve cli,$(eval $(call PROGRAM_TEST,$(room))))
 
+# What goes through long texts to see what sessions do takes the release's kernels under AddressSanitizer, as the program does.
+LONG_TESTS := $(if $(FAST_KERNELS),$(patsubst %,$(BUILD)/tests/engine/%, \
+                  test_exact test_ahead test_code_runs test_group test_mtp test_sparq_session))
+$(LONG_TESTS): $(FAST_KERNELS)
+$(LONG_TESTS): private TEST_KERNELS := $(FAST_KERNELS)
+
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)
-	$(TEST_LINK) $(STATIC) $(LIBS) -lcmocka
+	$(TEST_LINK) $(TEST_KERNELS) $(STATIC) $(LIBS) -lcmocka
 	$(emulated_program)
 
 # What the short suite does not run under AddressSanitizer: NUMBERS of tests/run.py, and the CUDA half's.

@@ -1,5 +1,5 @@
-// Whether a program runs whole, as `make test-all` and who calls it by hand have it, or, in `make test`, a part that covers each
-// case with each other by turns.
+// Whether a program runs whole, as `make test-all` has it, and who calls it by hand; or, as in `make test`, a part that has
+// each case with each other one by turns.
 #pragma once
 #include <stdbool.h>
 #include <stdlib.h>
