@@ -320,6 +320,13 @@ def test_values_that_are_no_numbers(model, refused, tmp_path):
     refused(path, 'tensor "blk.0.ffn_down.weight" has a scale that is NaN or infinite')
 
 
+def test_a_power_of_two_that_is_no_number(one_matrix, refused, monkeypatch):
+    data = np.full((128, 8 * 17), 0x75, np.uint8)
+    data[5, 3 * 17] = 0xFF
+    monkeypatch.setitem(globals(), "blocks_of", lambda *_: data)
+    refused(one_matrix("MXFP4")[0], 'tensor "blk.1.ffn_down.weight" has a scale that is NaN or infinite')
+
+
 # ------------------------------------------------------------------------------------ what is refused
 
 

@@ -78,7 +78,10 @@ def quantised_size(dtype: str, shape: tuple) -> int:
 
 
 def scale_numbers(scales: np.ndarray, dtype: str) -> np.ndarray:
-    """The fp16 numbers among the bytes of groups' scales, of a type of numbers that a file has already."""
+    """The fp16 numbers among the bytes of groups' scales, of a type of numbers that a file has already; of mxfp4, whose
+    last power of two means NaN, a number for each."""
+    if dtype == "mxfp4":
+        return np.where(scales == 0xFF, np.float32(np.nan), np.float32(0))
     together, halves = AS_THEY_ARE[dtype]
     return np.ascontiguousarray(scales.reshape(-1, together)[:, :halves]).view("<f2")
 
