@@ -26,6 +26,13 @@ enum dtype {
     DTYPE_Q4Z32, // AWQ's and GPTQ's: a scale and a zero point for 32 columns, 64, or 128
     DTYPE_Q4Z64,
     DTYPE_Q4Z128,
+    DTYPE_Q3K, // GGUF's K-quants of three and two bits
+    DTYPE_Q2K,
+    DTYPE_IQ3S, // and its grids: model/quant_grids.h
+    DTYPE_IQ3XXS,
+    DTYPE_IQ2S,
+    DTYPE_IQ2XS,
+    DTYPE_IQ2XXS,
     DTYPE_BF12, // bfloat16 without loss, in 12 bits: model/bf12.h
     DTYPE_U8,
     DTYPE_U32,
@@ -49,7 +56,11 @@ enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT
     ROW(IQ4XS, iq4nl, __VA_ARGS__)                                                                                             \
     ROW(Q4Z32, q4k, __VA_ARGS__)                                                                                               \
     ROW(Q4Z64, q4k, __VA_ARGS__)                                                                                               \
-    ROW(Q4Z128, q4k, __VA_ARGS__)
+    ROW(Q4Z128, q4k, __VA_ARGS__)                                                                                              \
+    ROW(IQ3XXS, iq3s, __VA_ARGS__)                                                                                             \
+    ROW(IQ2S, iq3s, __VA_ARGS__)                                                                                               \
+    ROW(IQ2XS, iq3s, __VA_ARGS__)                                                                                              \
+    ROW(IQ2XXS, iq3s, __VA_ARGS__)
 // ROW(Q8, q8, …) for those that have kernels.
 #define QUANT_KERNELS(ROW, ...)                                                                                                \
     DEVICE_QUANT_TYPES(ROW, __VA_ARGS__)                                                                                       \
@@ -58,7 +69,10 @@ enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT
     ROW(Q6K, q6k, __VA_ARGS__)                                                                                                 \
     ROW(Q5U, q5u, __VA_ARGS__)                                                                                                 \
     ROW(IQ4NL, iq4nl, __VA_ARGS__)                                                                                             \
-    ROW(MXFP4, mxfp4, __VA_ARGS__)
+    ROW(MXFP4, mxfp4, __VA_ARGS__)                                                                                             \
+    ROW(Q3K, q3k, __VA_ARGS__)                                                                                                 \
+    ROW(Q2K, q2k, __VA_ARGS__)                                                                                                 \
+    ROW(IQ3S, iq3s, __VA_ARGS__)
 // Those that the CUDA half multiplies.
 #define DEVICE_QUANT_TYPES(ROW, ...)                                                                                           \
     ROW(Q8, q8, __VA_ARGS__)                                                                                                   \
@@ -67,41 +81,49 @@ enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT
     ROW(Q5, q5, __VA_ARGS__)                                                                                                   \
     ROW(Q6, q6, __VA_ARGS__)
 
-static const char *const dtype_names[DTYPE_COUNT] = {
-    "fp32", "fp16", "bf16", "fp8",   "fp8_e5m2", "q8",    "q4",    "q4n",   "q5",     "q6",   "q5u", "q4k", "q5k",
-    "q6k",  "q4a",  "q5a",  "mxfp4", "iq4nl",    "iq4xs", "q4z32", "q4z64", "q4z128", "bf12", "u8",  "u32"};
+static const char *const dtype_names[DTYPE_COUNT] = {"fp32",  "fp16",   "bf16",  "fp8",   "fp8_e5m2", "q8",     "q4",  "q4n",
+                                                     "q5",    "q6",     "q5u",   "q4k",   "q5k",      "q6k",    "q4a", "q5a",
+                                                     "mxfp4", "iq4nl",  "iq4xs", "q4z32", "q4z64",    "q4z128", "q3k", "q2k",
+                                                     "iq3s",  "iq3xxs", "iq2s",  "iq2xs", "iq2xxs",   "bf12",   "u8",  "u32"};
 
 // Bytes of an element; of the quantised types and bf12, 0. (These tables are in order: C++ reads them too.)
-static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4};
+static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                                  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4};
 
 // Bytes of a group's quants; 0 for types that are not quantised.
-static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0,  0,  0,  0,  0,  32, 16, 16, 20, 24, 20, 16, 20,
-                                                        24, 16, 20, 16, 16, 16, 16, 16, 16, 0,  0,  0};
+static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0,  0,  0,  0,  0,  32, 16, 16, 20, 24, 20, 16, 20, 24, 16, 20,
+                                                        16, 16, 16, 16, 16, 16, 12, 8,  13, 12, 9,  8,  8,  0,  0,  0};
 
 // Bytes that eight groups have as scales.
-static const uint64_t dtype_eight_scales[DTYPE_COUNT] = {0,  0,  0,  0, 0,  16, 16, 8,  8, 8, 16, 16, 16,
-                                                         18, 32, 32, 8, 16, 10, 24, 12, 6, 0, 0,  0};
+static const uint64_t dtype_eight_scales[DTYPE_COUNT] = {0, 0,  0,  0,  0,  16, 16, 8,  8, 8, 16, 16, 16, 18, 32, 32,
+                                                         8, 16, 10, 24, 12, 6,  14, 20, 6, 2, 10, 10, 2,  0,  0,  0};
 
 // Bytes of a row's scale, a float: after all rows' elements, and groups' scales, follow all rows' scales, which need not be
 // aligned.
-static const uint64_t dtype_row_scale[DTYPE_COUNT] = {0, 0, 0, 4, 0, 0, 0, 4, 4, 4, 0, 0, 0,
-                                                      0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+static const uint64_t dtype_row_scale[DTYPE_COUNT] = {0, 0, 0, 4, 0, 0, 0, 4, 4, 4, 0, 0, 0, 0, 0, 0,
+                                                      0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
 // The type whose integers this one has: theirs differ in scales alone.
 static const enum dtype dtype_quants[DTYPE_COUNT] = {
-    DTYPE_FP32,  DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_Q8, DTYPE_Q4,  DTYPE_Q4N,   DTYPE_Q5,
-    DTYPE_Q6,    DTYPE_Q5K,  DTYPE_Q4,   DTYPE_Q5K, DTYPE_Q6,       DTYPE_Q4, DTYPE_Q5K, DTYPE_MXFP4, DTYPE_IQ4NL,
-    DTYPE_IQ4NL, DTYPE_Q4,   DTYPE_Q4,   DTYPE_Q4,  DTYPE_BF12,     DTYPE_U8, DTYPE_U32};
+    DTYPE_FP32,  DTYPE_FP16,  DTYPE_BF16,  DTYPE_FP8,  DTYPE_FP8_E5M2, DTYPE_Q8,   DTYPE_Q4,  DTYPE_Q4N,
+    DTYPE_Q5,    DTYPE_Q6,    DTYPE_Q5K,   DTYPE_Q4,   DTYPE_Q5K,      DTYPE_Q6,   DTYPE_Q4,  DTYPE_Q5K,
+    DTYPE_MXFP4, DTYPE_IQ4NL, DTYPE_IQ4NL, DTYPE_Q4,   DTYPE_Q4,       DTYPE_Q4,   DTYPE_Q3K, DTYPE_Q2K,
+    DTYPE_IQ3S,  DTYPE_IQ3S,  DTYPE_IQ3S,  DTYPE_IQ3S, DTYPE_IQ3S,     DTYPE_BF12, DTYPE_U8,  DTYPE_U32};
 
 // Whether the type is there to keep the numbers of a file that is quantised, and no weight is rounded to it.
 static inline int dtype_keeps(enum dtype type)
 {
-    return type >= DTYPE_Q5U && type <= DTYPE_Q4Z128;
+    return type >= DTYPE_Q5U && type <= DTYPE_IQ2XXS;
 }
 // How many scales with zero points eight groups have; 0 for other types.
 static inline int dtype_zeros(enum dtype type)
 {
     return type == DTYPE_Q4Z32 ? 8 : type == DTYPE_Q4Z64 ? 4 : type == DTYPE_Q4Z128 ? 2 : 0;
+}
+// Whether magnitudes are looked up for several columns at a time.
+static inline int dtype_is_grid(enum dtype type)
+{
+    return type >= DTYPE_IQ3S && type <= DTYPE_IQ2XXS;
 }
 // Whether other types share this one's kernels.
 static inline int dtype_is_shared(enum dtype type)
@@ -111,22 +133,33 @@ static inline int dtype_is_shared(enum dtype type)
 // Whether eight groups' scales stand together: columns are a multiple of QUANT_EIGHT_COLS.
 static inline int dtype_in_eights(enum dtype type)
 {
-    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K || type == DTYPE_IQ4XS || dtype_zeros(type);
+    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K || type == DTYPE_IQ4XS || type == DTYPE_Q3K ||
+           type == DTYPE_Q2K || dtype_is_grid(type) || dtype_zeros(type);
 }
-// Whether a group has a number that is added to all its values; and whether it has a scale for either half.
+// Whether a group has a number that is added to all its values; and whether either half has its own, and its own scale.
 static inline int dtype_is_affine(enum dtype type)
 {
-    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q4A || type == DTYPE_Q5A || dtype_zeros(type);
+    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q4A || type == DTYPE_Q5A || type == DTYPE_Q2K ||
+           dtype_zeros(type);
 }
 static inline int dtype_has_halves(enum dtype type)
 {
-    return type == DTYPE_Q6K;
+    return type == DTYPE_Q6K || type == DTYPE_Q3K || type == DTYPE_Q2K || dtype_is_grid(type);
 }
 
-// Bytes of a group in the first plane: all of q8's bits, the low four of the others. A row has the first planes of all its
-// groups, then the second.
+// Whether the first plane has two bits of each column, as q6's second one.
+static inline int dtype_low_pairs(enum dtype type)
+{
+    return type == DTYPE_Q3K || type == DTYPE_Q2K;
+}
+// Bytes of a group in the first plane: all of q8's bits, the low two or four of the others. A row has the first planes of all
+// its groups, then the second.
 static inline size_t dtype_low_bytes(enum dtype type)
 {
+    if (dtype_low_pairs(type))
+        return QUANT_GROUP / 4;
+    if (dtype_is_grid(type)) // indices' low bytes
+        return type == DTYPE_IQ3S || type == DTYPE_IQ3XXS ? QUANT_GROUP / 4 : QUANT_GROUP / 8;
     return dtype_group_bytes[type] > QUANT_GROUP / 2 && type != DTYPE_Q8 ? QUANT_GROUP / 2 : (size_t)dtype_group_bytes[type];
 }
 

@@ -2,10 +2,10 @@
 #pragma once
 #include "model/dtype.h"
 
-// A group: column c is scale[c / 16] * (quants[c] + centre) + minimum.
+// A group: column c is scale[c / 16] * (quants[c] + centre) + minimum[c / 16].
 struct quant_group {
     int8_t quants[QUANT_GROUP];
-    float scale[2], minimum;
+    float scale[2], minimum[2];
     int centre;
 };
 

@@ -1,4 +1,4 @@
-// Integers of six bits, -32 … 31, among them five bits of q5u, q5k and q5a, and how the file encodes them (docs/format.md,
+// Integers of six bits, -32 … 31, among them those of fewer bits, and how the file encodes them (docs/format.md,
 // "Quantised matrices").
 #pragma once
 #include "model/dtype.h"
@@ -30,28 +30,36 @@ static inline const int8_t *dtype_table(enum dtype type)
 // Whether the type's integers are multiplied as q8's.
 static inline int dtype_is_byte(enum dtype type)
 {
-    return dtype_quants[type] == DTYPE_Q8 || dtype_quants[type] == DTYPE_IQ4NL;
+    return dtype_quants[type] == DTYPE_Q8 || dtype_quants[type] == DTYPE_IQ4NL || dtype_is_grid(type);
 }
 
 // Whether the type has such integers, with a second plane or values that are looked up.
 static inline int dtype_is_six_bit(enum dtype type)
 {
     const enum dtype quants = dtype_quants[type];
-    return quants == DTYPE_Q4N || quants == DTYPE_MXFP4 || quants == DTYPE_Q5 || quants == DTYPE_Q6 || quants == DTYPE_Q5K;
+    return quants == DTYPE_Q4N || quants == DTYPE_MXFP4 || quants == DTYPE_Q5 || quants == DTYPE_Q6 || quants == DTYPE_Q5K ||
+           dtype_low_pairs(quants);
 }
 
 // What is added to an affine type's integers, which have a sign in the file, before they are multiplied by a scale: then they
-// begin with 0.
+// begin with 0. (q2k's have none.)
 static inline int dtype_centre(enum dtype type)
 {
-    return dtype_is_affine(type) ? dtype_quants[type] == DTYPE_Q4 ? 8 : 16 : 0;
+    if (!dtype_is_affine(type) || type == DTYPE_Q2K)
+        return 0;
+    return dtype_quants[type] == DTYPE_Q4 ? 8 : 16;
 }
 
 // Column c of 32 of a group, whose first plane is at `low` and whose second one is at `high`.
 static inline int six_bit_value(enum dtype type, const uint8_t *low, const uint8_t *high, int c)
 {
-    const int nibble = low[c / 2] >> (c % 2 * 4) & 15, eight = c / 8, pair = c % 8 / 2, odd = c % 2;
+    const int eight = c / 8, pair = c % 8 / 2, odd = c % 2;
     type = dtype_quants[type];
+    if (dtype_low_pairs(type)) {
+        const int two = low[4 * odd + pair] >> (2 * eight) & 3;
+        return type == DTYPE_Q2K ? two : two - (high[pair] >> (2 * eight + odd) & 1) * 4;
+    }
+    const int nibble = low[c / 2] >> (c % 2 * 4) & 15;
     if (dtype_table(type))
         return dtype_table(type)[nibble];
     if (type == DTYPE_Q5 || type == DTYPE_Q5K) {

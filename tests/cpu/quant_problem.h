@@ -2,6 +2,7 @@
 #pragma once
 #include "cpu/plan.h"
 #include "kernels_testing.h"
+#include "model/quant_grids.h"
 #include "model/quant_values.h"
 
 // How tokens are quantised, by the rules that ref/quant.c states.
@@ -33,10 +34,25 @@ static int zeros_in_eight(enum dtype type)
 {
     return type == DTYPE_Q4Z32 ? 8 : type == DTYPE_Q4Z64 ? 4 : type == DTYPE_Q4Z128 ? 2 : 0;
 }
+// The first plane has two bits of a column.
+static bool has_low_pairs(enum dtype type)
+{
+    return type == DTYPE_Q3K || type == DTYPE_Q2K;
+}
+// Magnitudes are looked up for eight columns, or four.
+static bool is_grid(enum dtype type)
+{
+    return type == DTYPE_IQ3S || type == DTYPE_IQ3XXS || type == DTYPE_IQ2S || type == DTYPE_IQ2XS || type == DTYPE_IQ2XXS;
+}
+static bool by_fours(enum dtype type)
+{
+    return type == DTYPE_IQ3S || type == DTYPE_IQ3XXS;
+}
 // Eight groups' scales stand together.
 static bool in_eights(enum dtype type)
 {
-    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K || type == DTYPE_IQ4XS || zeros_in_eight(type);
+    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K || type == DTYPE_IQ4XS || has_low_pairs(type) ||
+           is_grid(type) || zeros_in_eight(type);
 }
 static bool has_pairs(enum dtype type) // of a scale and a minimum
 {
@@ -46,12 +62,16 @@ static bool has_pairs(enum dtype type) // of a scale and a minimum
 // Bytes of a group: in a row's first plane, and in its second; and of eight groups' scales.
 static size_t low_bytes(enum dtype type)
 {
-    return type == DTYPE_Q8 ? 32 : 16;
+    if (is_grid(type))
+        return by_fours(type) ? 8 : 4;
+    return type == DTYPE_Q8 ? 32 : has_low_pairs(type) ? 8 : 16;
 }
 static size_t high_bytes(enum dtype type)
 {
-    const bool five = type == DTYPE_Q5 || type == DTYPE_Q5U || type == DTYPE_Q5K || type == DTYPE_Q5A;
-    return five ? 4 : type == DTYPE_Q6 || type == DTYPE_Q6K ? 8 : 0;
+    if (is_grid(type))
+        return type == DTYPE_IQ3S || type == DTYPE_IQ2S ? 5 : 4;
+    const bool one = type == DTYPE_Q5 || type == DTYPE_Q5U || type == DTYPE_Q5K || type == DTYPE_Q5A || type == DTYPE_Q3K;
+    return one ? 4 : type == DTYPE_Q6 || type == DTYPE_Q6K ? 8 : 0;
 }
 static size_t scale_bytes(enum dtype type)
 {
@@ -59,6 +79,10 @@ static size_t scale_bytes(enum dtype type)
         return 3 * (size_t)zeros_in_eight(type);
     if (type == DTYPE_IQ4XS)
         return 10;
+    if (has_low_pairs(type))
+        return type == DTYPE_Q3K ? 14 : 20;
+    if (is_grid(type))
+        return type == DTYPE_IQ3S ? 6 : type == DTYPE_IQ2S || type == DTYPE_IQ2XS ? 10 : 2;
     return has_row_scale(type) || type == DTYPE_MXFP4 ? 8 : type == DTYPE_Q6K ? 18 : has_pairs(type) ? 32 : 16;
 }
 static size_t all_scales(const struct problem *p) // bytes
@@ -70,12 +94,59 @@ static size_t all_quants(const struct problem *p) // bytes
     return (size_t)p->rows * (size_t)p->groups * (low_bytes(p->type) + high_bytes(p->type));
 }
 
+static int grid_at(enum dtype type, const uint8_t *low, const uint8_t *high, int c)
+{
+    const int i = by_fours(type) ? c / 4 : c / 8, byte = high[c / 8];
+    int index = low[i], odd = 0;
+    if (type == DTYPE_IQ3S)
+        index += 256 * (high[4] >> i & 1);
+    if (type == DTYPE_IQ2S)
+        index += 256 * (high[4] >> 2 * i & 3);
+    if (type == DTYPE_IQ2XS)
+        index += 256 * (byte >> 7);
+    for (int bit = 0; bit < 7; bit++)
+        odd ^= byte >> bit & 1;
+    const int minus = (type == DTYPE_IQ3S || type == DTYPE_IQ2S || c % 8 < 7) ? byte >> c % 8 & 1 : odd;
+    const uint64_t found = type == DTYPE_IQ3S     ? iq3s_grid[index]
+                           : type == DTYPE_IQ3XXS ? iq3xxs_grid[index]
+                           : type == DTYPE_IQ2S   ? iq2s_grid[index]
+                           : type == DTYPE_IQ2XS  ? iq2xs_grid[index]
+                                                  : iq2xxs_grid[index];
+    const int magnitude = (int)(found >> 8 * (by_fours(type) ? c % 4 : c % 8) & 255);
+    return minus ? -magnitude : magnitude;
+}
+
+// Of a group, or of half of one: where its type's scales are, and where the group's second plane is.
+static double grid_scale_at(enum dtype type, const uint8_t *eight, int in_eight, int half, const uint8_t *high)
+{
+    int s = 0;
+    if (type == DTYPE_IQ3S)
+        s = eight[2 + in_eight / 2] >> in_eight % 2 * 4 & 15;
+    else if (type == DTYPE_IQ2S || type == DTYPE_IQ2XS)
+        s = eight[2 + in_eight] >> 4 * half & 15;
+    else
+        for (int i = 0; i < 4; i++)
+            s += high[i] / 128 << i;
+    return (2 * s + 1) * (type == DTYPE_IQ3S ? 1 : type == DTYPE_IQ3XXS ? 0.25 : 0.125);
+}
+
+static const uint8_t *second_plane(const struct problem *p, int row, int col)
+{
+    const size_t groups = (size_t)p->groups, low = low_bytes(p->type), high = high_bytes(p->type);
+    return p->w + (size_t)row * groups * (low + high) + groups * low + (size_t)col / 32 * high;
+}
+
 static int quant_at(const struct problem *p, int row, int col)
 {
     const size_t groups = (size_t)p->groups, low = low_bytes(p->type), high = high_bytes(p->type), group = (size_t)col / 32;
     const uint8_t *quants = p->w + (size_t)row * groups * (low + high) + group * low;
-    const uint8_t *more = p->w + (size_t)row * groups * (low + high) + groups * low + group * high;
-    const int c = col % 32, nibble = c % 2 ? quants[c / 2] >> 4 : quants[c / 2] & 15;
+    const uint8_t *more = second_plane(p, row, col);
+    const int c = col % 32, two = quants[c % 2 * 4 + c % 8 / 2] >> c / 8 * 2 & 3; // where the first plane has two bits
+    if (is_grid(p->type))
+        return grid_at(p->type, quants, more, c);
+    if (has_low_pairs(p->type))
+        return p->type == DTYPE_Q2K ? two : two - (more[c % 8 / 2] >> (c / 8 * 2 + c % 2) & 1) * 4;
+    const int nibble = c % 2 ? quants[c / 2] >> 4 : quants[c / 2] & 15;
     switch (p->type) {
     case DTYPE_Q8:
         return (int8_t)quants[c];
@@ -100,8 +171,8 @@ static int quant_at(const struct problem *p, int row, int col)
     case DTYPE_Q5A:
         return nibble - (more[c % 8 / 2] >> (c / 8 * 2 + c % 2) & 1) * 16;
     default: {
-        const int two = more[c % 2 * 4 + c % 8 / 2] >> c / 8 * 2 & 3;
-        return two < 2 ? two * 16 + nibble : two * 16 + nibble - 64;
+        const int upper = more[c % 2 * 4 + c % 8 / 2] >> c / 8 * 2 & 3;
+        return upper < 2 ? upper * 16 + nibble : upper * 16 + nibble - 64;
     }
     }
 }
@@ -130,6 +201,19 @@ static struct terms terms_at(const struct problem *p, int row, int col)
                               centre * half_at(scales + 4 * i)};
     if (p->type == DTYPE_Q6K)
         return (struct terms){quant * ((int8_t)eight[2 + col % 32 / 16 * 8 + (int)(i % 8)] * half_at(eight)), 0, 0};
+    const int half = col % 32 / 16, in_eight = (int)(i % 8);
+    if (is_grid(p->type))
+        return (struct terms){quant * grid_scale_at(p->type, eight, in_eight, half, second_plane(p, row, col)) * half_at(eight),
+                              0, 0};
+    if (p->type == DTYPE_Q3K) {
+        const int low = eight[2 + in_eight] >> 4 * half & 15,
+                  high = eight[10 + 2 * half + in_eight / 4] >> in_eight % 4 * 2 & 3;
+        return (struct terms){quant * ((low + 16 * high - 32) * half_at(eight)), 0, 0};
+    }
+    if (p->type == DTYPE_Q2K) {
+        const int byte = eight[4 + 8 * half + in_eight];
+        return (struct terms){quant * (byte % 16 * half_at(eight)), -(byte / 16) * half_at(eight + 2), 0};
+    }
     if (p->type == DTYPE_IQ4XS)
         return (struct terms){quant * ((int8_t)eight[2 + i % 8] * half_at(eight)), 0, 0};
     if (p->type == DTYPE_MXFP4)
@@ -179,7 +263,7 @@ static struct problem make_problem(struct fixture *f, const struct form *form, e
             random_half(f, p.w + bytes + apart * i + 2 * j, i + j);
         if (!zeros_in_eight(type))
             random_half(f, p.w + bytes + apart * i, i);
-        if (has_pairs(type) || type == DTYPE_Q4K || type == DTYPE_Q5K)
+        if (has_pairs(type) || type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q2K)
             random_half(f, p.w + bytes + apart * i + 2, i + 3);
     }
     p.x = random_floats(f, (size_t)((n - 1) * p.ldx + cols), 1.0);

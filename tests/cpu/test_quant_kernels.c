@@ -107,9 +107,10 @@ static void check(const struct problem *p)
             assert_true(isnan(p->y[t * p->ldy + i])); // the poison between the rows
 }
 
-static const enum dtype types[] = {DTYPE_Q8,    DTYPE_Q4,    DTYPE_Q4N,   DTYPE_Q5,    DTYPE_Q6,    DTYPE_Q5U,
-                                   DTYPE_Q4K,   DTYPE_Q5K,   DTYPE_Q6K,   DTYPE_Q4A,   DTYPE_Q5A,   DTYPE_MXFP4,
-                                   DTYPE_IQ4NL, DTYPE_IQ4XS, DTYPE_Q4Z32, DTYPE_Q4Z64, DTYPE_Q4Z128};
+static const enum dtype types[] = {DTYPE_Q8,    DTYPE_Q4,    DTYPE_Q4N,    DTYPE_Q5,    DTYPE_Q6,     DTYPE_Q5U,
+                                   DTYPE_Q4K,   DTYPE_Q5K,   DTYPE_Q6K,    DTYPE_Q4A,   DTYPE_Q5A,    DTYPE_MXFP4,
+                                   DTYPE_IQ4NL, DTYPE_IQ4XS, DTYPE_Q4Z32,  DTYPE_Q4Z64, DTYPE_Q4Z128, DTYPE_Q3K,
+                                   DTYPE_Q2K,   DTYPE_IQ3S,  DTYPE_IQ3XXS, DTYPE_IQ2S,  DTYPE_IQ2XS,  DTYPE_IQ2XXS};
 
 enum { TYPES = sizeof types / sizeof *types, KINDS = 2 * TYPES }; // every form with every type
 
@@ -123,6 +124,10 @@ static bool left_out(int kind, int i)
     case DTYPE_Q4Z32:
     case DTYPE_Q4Z64:
     case DTYPE_Q4Z128:
+    case DTYPE_IQ3XXS:
+    case DTYPE_IQ2S:
+    case DTYPE_IQ2XS:
+    case DTYPE_IQ2XXS:
         return (kind + i) % 3 != 0;
     default:
         return false;
@@ -228,11 +233,16 @@ static double tiles_loss(const struct problem *p, int row, int t, int first, int
     for (int c = first; c < last; c++) {
         const struct terms terms = terms_at(p, row, c);
         const bool bytes = low_bytes(p->type) == 32 || p->type == DTYPE_IQ4NL || p->type == DTYPE_IQ4XS;
-        const int quant = quant_at(p, row, c), whole = bytes ? 128 : high_bytes(p->type) == 4 ? 16 : 8;
+        const int quant = quant_at(p, row, c), whole = bytes                      ? 128
+                                                       : is_grid(p->type)         ? 64
+                                                       : has_low_pairs(p->type)   ? 4
+                                                       : high_bytes(p->type) == 4 ? 16
+                                                                                  : 8;
         const bool affine = terms.centre != 0,
                    wide = p->type == DTYPE_Q4N || p->type == DTYPE_MXFP4 || p->type == DTYPE_Q5 || high_bytes(p->type) == 8;
         const double scale = fabs(quant ? terms.scaled / quant : scale_at(p, row, c)),
-                     reach = affine ? fabs(terms.centre) + fabs(terms.centre + terms.minimum) : scale * (wide ? 32 : whole);
+                     reach = affine ? fabs(terms.centre) + fabs(terms.centre + terms.minimum)
+                                    : scale * (wide ? 32 : whole) + fabs(terms.minimum);
         const double x = fabs((double)p->x[t * p->ldx + c]);
         tokens += x;
         weights += fabs(terms.scaled + terms.minimum);
@@ -282,14 +292,19 @@ static void test_tiles(void **state)
     }
 }
 
-// All quants are the smallest that there are.
+// All quants are the smallest that there are; q2k's, which have no sign, the largest. Of grids the last.
 static void smallest(const struct problem *p)
 {
     const size_t groups = (size_t)p->groups, low = groups * low_bytes(p->type), high = groups * high_bytes(p->type);
     for (size_t r = 0; r < (size_t)p->rows; r++) {
         uint8_t *row = p->w + r * (low + high);
         const bool nibbles = p->type == DTYPE_Q4 || p->type == DTYPE_Q4K || p->type == DTYPE_Q4A || zeros_in_eight(p->type);
-        memset(row, p->type == DTYPE_Q8 ? 0x80 : nibbles ? 0x88 : p->type == DTYPE_MXFP4 ? 0xff : 0, low);
+        memset(row,
+               p->type == DTYPE_Q8                                                  ? 0x80
+               : nibbles                                                            ? 0x88
+               : p->type == DTYPE_MXFP4 || p->type == DTYPE_Q2K || is_grid(p->type) ? 0xff
+                                                                                    : 0,
+               low);
         memset(row + low, p->type == DTYPE_Q5 ? 0 : high_bytes(p->type) == 4 ? 0xff : 0xaa, high);
     }
 }

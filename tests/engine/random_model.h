@@ -145,6 +145,50 @@ static struct matrix random_four_bits(struct random_model *m, enum dtype dtype, 
     return (struct matrix){data, dtype, rows, cols};
 }
 
+// q3k and q2k: any bits as quants; scales of either sign about the same, or minima that send values to both sides of 0.
+static struct matrix random_two_bits(struct random_model *m, enum dtype dtype, int rows, int cols)
+{
+    const bool third = dtype == DTYPE_Q3K;
+    const size_t groups = (size_t)rows * ((cols + 31) / 32), bytes = groups * (third ? 12 : 8), apart = third ? 14 : 20;
+    const double scale = 1.2 / sqrt(cols) / (third ? 2.4 : 1.2); // as of q4
+    if (cols % 256 != 0)
+        abort();
+    uint8_t *data = random_block(m, bytes + groups / 8 * apart);
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)lrint(64 * random_normal(m));
+    for (size_t i = 0; i < groups / 8; i++) {
+        uint8_t *at = data + bytes + i * apart;
+        const uint16_t d = random_half(m, scale / (third ? 12 : 8)), minimum = random_half(m, scale * 1.5 / 8);
+        for (size_t j = 2; j < apart; j++) // q3k: 44 or so, or 20, less 32; q2k: 6 to 9
+            at[j] = third ? (uint8_t)(j < 10  ? lrint(16 * random_normal(m))
+                                      : i % 5 ? 0xaa
+                                              : 0x55)
+                          : 0x66 + 0x11 * (uint8_t)((i + j) % 4);
+        memcpy(at, &d, sizeof d);
+        if (!third)
+            memcpy(at + 2, &minimum, sizeof minimum);
+    }
+    return (struct matrix){data, dtype, rows, cols};
+}
+
+// Grids: any bits as indices, signs and integers of scales; fp16 scales about the same.
+static struct matrix random_grid(struct random_model *m, enum dtype dtype, int rows, int cols)
+{
+    const size_t groups = (size_t)rows * ((cols + 31) / 32), bytes = groups * dtype_group_bytes[dtype],
+                 apart = dtype_eight_scales[dtype];
+    const double typical = 16 * (dtype == DTYPE_IQ3S ? 8 : dtype == DTYPE_IQ3XXS ? 30 / 4.0 : 20 / 8.0);
+    if (cols % 256 != 0)
+        abort();
+    uint8_t *data = random_block(m, bytes + groups / 8 * apart);
+    for (size_t i = 0; i < bytes + groups / 8 * apart; i++)
+        data[i] = (uint8_t)lrint(64 * random_normal(m));
+    for (size_t i = 0; i < groups / 8; i++) {
+        const uint16_t d = random_half(m, 1 / sqrt(cols) / typical);
+        memcpy(data + bytes + i * apart, &d, sizeof d);
+    }
+    return (struct matrix){data, dtype, rows, cols};
+}
+
 // fp8: exponents in the upper part of what the type has, and of E4M3 scales for the rows, of either sign, that begin at any
 // byte.
 static struct matrix random_fp8(struct random_model *m, enum dtype dtype, int rows, int cols)
@@ -176,6 +220,10 @@ static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int
         return random_six_bit(m, dtype, rows, cols);
     if (dtype >= DTYPE_Q5U && dtype <= DTYPE_Q5A)
         return random_of_gguf(m, dtype, rows, cols);
+    if (dtype >= DTYPE_IQ3S && dtype <= DTYPE_IQ2XXS)
+        return random_grid(m, dtype, rows, cols);
+    if (dtype == DTYPE_Q3K || dtype == DTYPE_Q2K)
+        return random_two_bits(m, dtype, rows, cols);
     if (dtype >= DTYPE_MXFP4 && dtype <= DTYPE_Q4Z128)
         return random_four_bits(m, dtype, rows, cols);
     if (dtype == DTYPE_FP8 || dtype == DTYPE_FP8_E5M2)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/quant_grids.h"
 #include "model/quant_values.h"
 #include "model/weights.h"
 
@@ -102,6 +103,49 @@ static double of_gguf_at(const struct matrix *w, int row, int col)
     return (quant + (four ? 8 : 16)) * (byte & 63) * d - (byte >> 6 | upper << 2) * (double)half_to_float(halves[1]);
 }
 
+// q3k and q2k: a scale for each half of a group.
+static double of_two_bits_at(const struct matrix *w, int row, int col)
+{
+    const size_t groups = (size_t)(w->cols + 31) / 32, high = w->dtype == DTYPE_Q3K ? 4 : 0, group = (size_t)col / 32;
+    const uint8_t *data = w->data, *low = data + (size_t)row * groups * (8 + high), *more = low + groups * 8;
+    const size_t i = (size_t)row * groups + group, in_eight = i % 8, half = (size_t)col % 32 / 16;
+    const uint8_t *at = data + (size_t)w->rows * groups * (8 + high) + i / 8 * (high ? 14 : 20);
+    const int c = col % 32, two = low[group * 8 + (size_t)(c % 2 * 4 + c % 8 / 2)] >> (c / 8 * 2) & 3;
+    uint16_t halves[2];
+    memcpy(halves, at, sizeof halves);
+    const double d = half_to_float(halves[0]);
+    if (!high)
+        return two * (at[4 + 8 * half + in_eight] & 15) * d -
+               (at[4 + 8 * half + in_eight] >> 4) * (double)half_to_float(halves[1]);
+    const int third = more[group * 4 + (size_t)(c % 8 / 2)] >> (c / 8 * 2 + c % 2) & 1;
+    const int scale = (at[2 + in_eight] >> (4 * half) & 15) + 16 * (at[10 + 2 * half + in_eight / 4] >> (in_eight % 4 * 2) & 3);
+    return (two - 4 * third) * (scale - 32) * d;
+}
+
+// iq3s, iq3xxs, iq2s, iq2xs, iq2xxs, with the reading of a group that tests/cpu checks.
+static double of_grid_at(const struct matrix *w, int row, int col)
+{
+    const bool fours = w->dtype == DTYPE_IQ3S || w->dtype == DTYPE_IQ3XXS,
+               five = w->dtype == DTYPE_IQ3S || w->dtype == DTYPE_IQ2S;
+    const size_t groups = (size_t)(w->cols + 31) / 32, group = (size_t)col / 32, n_low = fours ? 8 : 4, n_high = five ? 5 : 4;
+    const uint8_t *data = w->data, *plane = data + (size_t)row * groups * (n_low + n_high), *low = plane + group * n_low;
+    const uint8_t *high = plane + groups * n_low + group * n_high;
+    const size_t i = (size_t)row * groups + group, apart = w->dtype == DTYPE_IQ3S                            ? 6
+                                                           : n_low + n_high < 10 && w->dtype != DTYPE_IQ2XXS ? 10
+                                                                                                             : 2;
+    const uint8_t *at = data + (size_t)w->rows * groups * (n_low + n_high) + i / 8 * apart;
+    const int c = col % 32, magnitude = (int)(grid_eight(w->dtype, low, high, c / 8) >> (c % 8 * 8) & 255);
+    const int in_eight = (int)(i % 8), s = apart == 6    ? at[2 + in_eight / 2] >> (in_eight % 2 * 4) & 15
+                                           : apart == 10 ? at[2 + in_eight] >> (c / 16 * 4) & 15
+                                                         : grid_scale(high);
+    uint16_t d;
+    memcpy(&d, at, sizeof d);
+    return (grid_signs(w->dtype, high) >> c & 1 ? -magnitude : magnitude) * (2 * s + 1) * half_to_float(d) /
+           (!fours       ? 8.0
+            : apart == 6 ? 1
+                         : 4);
+}
+
 static double fp8_at(const struct matrix *w, int row, int col)
 {
     const uint8_t *bytes = w->data, x = bytes[(size_t)row * w->cols + col];
@@ -123,6 +167,10 @@ static double matrix_at(const struct matrix *w, int row, int col)
         return six_bit_at(w, row, col);
     if (is_of_gguf(w->dtype))
         return of_gguf_at(w, row, col);
+    if (w->dtype == DTYPE_Q3K || w->dtype == DTYPE_Q2K)
+        return of_two_bits_at(w, row, col);
+    if (w->dtype >= DTYPE_IQ3S && w->dtype <= DTYPE_IQ2XXS)
+        return of_grid_at(w, row, col);
     if (has_four_bits(w->dtype))
         return four_bits_at(w, row, col);
     if (w->dtype == DTYPE_FP8 || w->dtype == DTYPE_FP8_E5M2)

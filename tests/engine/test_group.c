@@ -32,7 +32,8 @@ static void test_types_in_eights(void **state)
     config.ffn_dim = 512;
     config.n_heads = config.n_kv_heads = 8;
     config.head_dim = 64;
-    static const enum dtype types[] = {DTYPE_Q4K, DTYPE_Q5K, DTYPE_Q6K, DTYPE_IQ4XS, DTYPE_Q4Z32, DTYPE_Q4Z128};
+    static const enum dtype types[] = {DTYPE_Q4K,    DTYPE_Q5K, DTYPE_Q6K, DTYPE_IQ4XS, DTYPE_Q4Z32,
+                                       DTYPE_Q4Z128, DTYPE_Q3K, DTYPE_Q2K, DTYPE_IQ2S};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         check(config, types[i], 2, 1, 1e-3);
 }

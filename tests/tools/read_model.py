@@ -7,6 +7,7 @@ import json
 import struct
 from pathlib import Path
 
+import gguf
 import numpy as np
 import xxhash
 
@@ -30,6 +31,13 @@ GROUP_SIZE = {
     "q4z32": 19,
     "q4z64": 17.5,
     "q4z128": 16.75,
+    "q3k": 13.75,
+    "q2k": 10.5,
+    "iq3s": 13.75,
+    "iq3xxs": 12.25,
+    "iq2s": 10.25,
+    "iq2xs": 9.25,
+    "iq2xxs": 8.25,
 }
 PLANES = {
     "q6": 8,
@@ -163,8 +171,12 @@ def dequantise(entry, data):
     """(rows, cols) floats of a quantised tensor, and what fills its last groups."""
     (rows, columns), dtype = entry["shape"], entry["dtype"]
     groups = -(-columns // 32)
+    if dtype in ("q3k", "q2k"):
+        return of_two_bits(np.frombuffer(data, np.uint8), dtype, rows, groups), np.zeros(0)
     if dtype[2:] in ("k", "a"):
         return of_gguf(np.frombuffer(data, np.uint8), dtype, rows, groups), np.zeros(0)
+    if dtype.startswith(("iq3", "iq2")):
+        return of_grid(np.frombuffer(data, np.uint8), dtype, rows, groups), np.zeros(0)
     if dtype.startswith(("mx", "iq", "q4z")):
         values = of_four_bits(np.frombuffer(data, np.uint8), dtype, rows, groups)
         return values[:, :columns], values[:, columns:]
@@ -208,6 +220,67 @@ def of_gguf(data, dtype, rows, groups):
             minimum = -((eights[..., 4:12] >> 6 | upper << 2) * halves[..., 1:]).reshape(rows, groups, 1)
         require(np.isfinite(halves).all(), "scales")
     return (values * scale + minimum).reshape(rows, groups * 32)
+
+
+def of_two_bits(data, dtype, rows, groups):
+    """(rows, cols) floats of q3k or q2k, column by column."""
+    third = 4 if dtype == "q3k" else 0
+    quants, scales = np.split(data, [(8 + third) * rows * groups])
+    low, high = np.split(quants.reshape(rows, -1), [groups * 8], axis=1)
+    low, high = low.reshape(rows, groups, 8), high.reshape(rows, groups, third).astype(int)
+    require(groups % 8 == 0, "columns")
+    eights = scales.reshape(rows, groups // 8, -1)
+    halves = np.ascontiguousarray(eights[..., : 2 if third else 4]).view("<f2").astype(np.float32)
+    require(np.isfinite(halves).all(), "scales")
+    values = np.empty((rows, groups, 32), np.float32)
+    for c in range(32):
+        eight, pair, odd, half = c // 8, c % 8 // 2, c % 2, c // 16
+        value = (low[..., 4 * odd + pair] >> 2 * eight & 3).astype(int)
+        if third:
+            value = value - 4 * (high[..., pair] >> 2 * eight + odd & 1)
+            i = np.arange(8)
+            four, two = eights[..., 2:10] >> 4 * half & 15, eights[..., 10 + 2 * half + i // 4] >> i % 4 * 2 & 3
+            scale, minimum = (four.astype(int) + 16 * two - 32) * halves[..., :1], 0
+        else:
+            byte = eights[..., 4 + 8 * half : 12 + 8 * half]
+            scale = (byte & 15) * halves[..., :1]
+            minimum = ((byte >> 4) * halves[..., 1:]).reshape(rows, groups)
+        values[..., c] = value.astype(np.float32) * scale.reshape(rows, groups).astype(np.float32) - minimum
+    return values.reshape(rows, groups * 32)
+
+
+def of_grid(data, dtype, rows, groups):
+    """(rows, cols) floats of iq3s and its likes. The grids' magnitudes are the package `gguf`'s."""
+    name = dtype.upper()[:3] + "_" + dtype.upper()[3:]
+    found = getattr(gguf.quants, name)
+    found.init_grid()
+    grid, wide = found.grid.reshape(found.grid_shape), found.grid_shape[1]
+    n_low, n_high = 32 // wide, 5 if dtype in ("iq3s", "iq2s") else 4
+    quants, scales = np.split(data, [(n_low + n_high) * rows * groups])
+    low, high = np.split(quants.reshape(rows, -1), [groups * n_low], axis=1)
+    index, high = low.reshape(rows, groups, n_low).astype(int), high.reshape(rows, groups, n_high).astype(int)
+    signs, more = high[..., :4], np.arange(n_low)
+    if dtype == "iq2xs":
+        index |= (high >> 7) << 8
+    if n_high == 5:
+        index |= (high[..., 4:] >> more * (8 // n_low) & (1 << 8 // n_low) - 1) << 8
+    else:
+        ones = sum(signs >> i & 1 for i in range(7))
+        signs = signs & 127 | (ones & 1) << 7
+    minus = (signs[..., None] >> np.arange(8) & 1).reshape(rows, groups, 32)
+    values = grid[index].reshape(rows, groups, 32) * np.where(minus, -1, 1)
+    require(groups % 8 == 0, "columns")
+    eights = scales.reshape(rows, groups // 8, -1)
+    d = np.ascontiguousarray(eights[..., :2]).view("<f2").astype(np.float32)
+    require(np.isfinite(d).all(), "scales")
+    if eights.shape[-1] == 2:
+        integers = (sum((high[..., i] >> 7) << i for i in range(4))).reshape(rows, -1, 8, 1)
+    else:
+        nibbles = np.stack([eights[..., 2:] & 15, eights[..., 2:] >> 4], axis=-1)
+        integers = nibbles.reshape(rows, groups // 8, 8, -1)
+    scale = d[..., None] * (2 * integers + 1) * np.float32({"iq3s": 1, "iq3xxs": 0.25}.get(dtype, 0.125))
+    scale = np.repeat(scale.astype(np.float32).reshape(rows, groups, -1), 32 // integers.shape[-1], axis=-1)
+    return (values * scale).astype(np.float32).reshape(rows, groups * 32)
 
 
 def of_four_bits(data, dtype, rows, groups):

@@ -186,11 +186,10 @@ def test_split_files(model, convert, refused, tmp_path):
 # ------------------------------------------------------------------------------------ types
 
 EXACT = {"Q8_0": "q8", "Q4_0": "q4", "Q5_0": "q5u", "IQ4_NL": "iq4nl", "IQ4_XS": "iq4xs", "MXFP4": "mxfp4",
-         "TQ1_0": "q4", "TQ2_0": "q4", "Q4_1": "q4a", "Q5_1": "q5a", "Q4_K": "q4k", "Q5_K": "q5k", "Q6_K": "q6k"}  # fmt: skip
-OTHERS = {
-    "Q2_K": "q4n", "Q3_K": "q4n", "IQ3_S": "q4n", "IQ3_XXS": "q4n", "IQ2_S": "q4n", "IQ2_XS": "q4n",
-    "IQ2_XXS": "q4n", "IQ1_S": "q4n", "IQ1_M": "q4n",
-}  # fmt: skip
+         "TQ1_0": "q4", "TQ2_0": "q4", "Q4_1": "q4a", "Q5_1": "q5a", "Q4_K": "q4k", "Q5_K": "q5k", "Q6_K": "q6k",
+         "Q3_K": "q3k", "Q2_K": "q2k", "IQ3_S": "iq3s", "IQ3_XXS": "iq3xxs", "IQ2_S": "iq2s", "IQ2_XS": "iq2xs",
+         "IQ2_XXS": "iq2xxs"}  # fmt: skip
+OTHERS = {"IQ1_S": "q4n", "IQ1_M": "q4n"}
 
 
 def blocks_of(kind, rows, columns, seed=3):

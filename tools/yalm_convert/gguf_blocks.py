@@ -14,7 +14,25 @@ from .checkpoint import TYPES, Stored, Tensor, read_whole
 from .computed import Computed
 from .errors import ModelError
 from .gguf_file import Entry
-from .gguf_packing import iq4_nl, iq4_xs, mxfp4, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0
+from .gguf_packing import (
+    iq2_s,
+    iq2_xs,
+    iq2_xxs,
+    iq3_s,
+    iq3_xxs,
+    iq4_nl,
+    iq4_xs,
+    mxfp4,
+    q2_k,
+    q3_k,
+    q4_1,
+    q4_k,
+    q5_0,
+    q5_1,
+    q5_k,
+    q6_k,
+    q8_0,
+)
 from .packing import GROUP
 from .source import shown
 
@@ -40,6 +58,8 @@ MOVED = {
     Kind.Q4_K: ("q4k", q4_k),
     Kind.Q5_K: ("q5k", q5_k),
     Kind.Q6_K: ("q6k", q6_k),
+    Kind.Q3_K: ("q3k", q3_k),
+    Kind.Q2_K: ("q2k", q2_k),
     Kind.Q8_0: ("q8", q8_0),
     Kind.Q5_0: ("q5u", q5_0),
     Kind.Q4_1: ("q4a", q4_1),
@@ -47,6 +67,11 @@ MOVED = {
     Kind.MXFP4: ("mxfp4", mxfp4),
     Kind.IQ4_NL: ("iq4nl", iq4_nl),
     Kind.IQ4_XS: ("iq4xs", iq4_xs),
+    Kind.IQ3_S: ("iq3s", iq3_s),
+    Kind.IQ3_XXS: ("iq3xxs", iq3_xxs),
+    Kind.IQ2_S: ("iq2s", iq2_s),
+    Kind.IQ2_XS: ("iq2xs", iq2_xs),
+    Kind.IQ2_XXS: ("iq2xxs", iq2_xxs),
 }
 
 

@@ -23,6 +23,13 @@ GROUP_BYTES = {
     "q4z32": 16,
     "q4z64": 16,
     "q4z128": 16,
+    "q3k": 12,
+    "q2k": 8,
+    "iq3s": 13,
+    "iq3xxs": 12,
+    "iq2s": 9,
+    "iq2xs": 8,
+    "iq2xxs": 8,
 }
 EIGHT_SCALES = {
     "q8": 16,
@@ -42,6 +49,13 @@ EIGHT_SCALES = {
     "q4z32": 24,
     "q4z64": 12,
     "q4z128": 6,
+    "q3k": 14,
+    "q2k": 20,
+    "iq3s": 6,
+    "iq3xxs": 2,
+    "iq2s": 10,
+    "iq2xs": 10,
+    "iq2xxs": 2,
 }
 # Types of numbers that a file has already: nothing is rounded to them. Scales that stand together are so many bytes, and
 # of these the first so many are fp16 numbers.
@@ -58,6 +72,13 @@ AS_THEY_ARE = {
     "q4z32": (24, 16),
     "q4z64": (12, 8),
     "q4z128": (6, 4),
+    "q3k": (14, 2),
+    "q2k": (20, 4),
+    "iq3s": (6, 2),
+    "iq3xxs": (2, 2),
+    "iq2s": (10, 2),
+    "iq2xs": (10, 2),
+    "iq2xxs": (2, 2),
 }
 WIDER = {"q4", "mxfp4", "iq4nl", "q4z32", "q4z64", "q4z128"}  # whose values q8 has, too
 E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)  # in halves

@@ -124,10 +124,15 @@ VEC_INLINE int largest_quant(enum dtype type)
     case DTYPE_Q8:
     case DTYPE_IQ4NL:
         return 128;
+    case DTYPE_IQ3S:
+        return 64;
     case DTYPE_Q4:
         return 8;
     case DTYPE_Q5K:
         return 16;
+    case DTYPE_Q3K:
+    case DTYPE_Q2K:
+        return 4;
     default:
         return 32;
     }
@@ -137,10 +142,7 @@ VEC_INLINE int largest_quant(enum dtype type)
 // in q[0], the others in q[1].
 VEC_INLINE void pair_quants(enum dtype type, __m512i q[2], struct quants_at at, int groups)
 {
-    const unsigned shift = dtype_quants[type] == DTYPE_Q4 ? 0
-                           : largest_quant(type) == 128   ? 0
-                           : largest_quant(type) == 16    ? 3
-                                                          : 2;
+    const unsigned shift = dtype_quants[type] == DTYPE_Q4 ? 0 : 7 - (unsigned)__builtin_ctz((unsigned)largest_quant(type));
     _Alignas(64) uint8_t bytes[2 * QUANT_GROUP];
     bytes_in_order(type, bytes, at, groups);
     const __m512i quants = _mm512_xor_si512(_mm512_load_si512(bytes), _mm512_set1_epi8(BYTES_PLUS)),
@@ -160,24 +162,28 @@ VEC_INLINE __m512i twice(vec x)
 VEC_INLINE float convert_row(enum dtype type, char *to, struct quants_at at, const struct group_scales s, int groups)
 {
     const vec most = ivec_as_floats(ivec_larger(_mm512_castps_si512(vec_abs(s.scale[0])), vec_abs(s.scale[1])));
-    const vec whole = vec_set((float)largest_quant(type)), reach = vec_fma(most, whole, vec_abs(s.lift));
+    const vec lifts = ivec_as_floats(ivec_larger(_mm512_castps_si512(vec_abs(s.lift[0])), vec_abs(s.lift[1])));
+    const vec whole = vec_set((float)largest_quant(type)), reach = vec_fma(most, whole, lifts);
     const float largest = largest_magnitude(&reach, 1),
                 fit = dtype_is_affine(type) ? LARGEST - 2 : LARGEST; // two roundings more
     const vec unit = vec_set(largest > 0 ? fit / largest : 0), factor = vec_mul(whole, unit);
     const __m512i first = twice(vec_mul(s.scale[0], factor)), second = twice(vec_mul(s.scale[1], factor)),
-                  lift = twice(vec_mul(s.lift, unit));
+                  lift = twice(vec_mul(s.lift[0], unit)), second_lift = twice(vec_mul(s.lift[1], unit));
     const __m512i half = _mm512_setr_epi32(0, 0, 0, 0, 16, 16, 16, 16, 1, 1, 1, 1, 17, 17, 17, 17),
                   group = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
     for (int g = 0; g < groups; g += 2, to += PARTS * TILE_BYTES) {
-        const __m512i f = dtype_has_halves(type)
-                              ? _mm512_permutex2var_epi32(first, _mm512_add_epi32(half, _mm512_set1_epi32(g)), second)
-                              : _mm512_permutexvar_epi32(_mm512_add_epi32(group, _mm512_set1_epi32(g)), first);
+        const __m512i at_half = _mm512_add_epi32(half, _mm512_set1_epi32(g)),
+                      at_group = _mm512_add_epi32(group, _mm512_set1_epi32(g));
+        const __m512i f = dtype_has_halves(type) ? _mm512_permutex2var_epi32(first, at_half, second)
+                                                 : _mm512_permutexvar_epi32(at_group, first);
+        const __m512i more = dtype_has_halves(type) ? _mm512_permutex2var_epi32(lift, at_half, second_lift)
+                                                    : _mm512_permutexvar_epi32(at_group, lift);
         __m512i q[2], high[2], low[2];
         pair_quants(type, q, groups_on(type, at, g), groups - g < 2 ? 1 : 2);
         for (int i = 0; i < 2; i++) {
             q[i] = _mm512_mulhrs_epi16(q[i], f);
             if (dtype_is_affine(type))
-                q[i] = _mm512_add_epi16(q[i], _mm512_permutexvar_epi32(_mm512_add_epi32(group, _mm512_set1_epi32(g)), lift));
+                q[i] = _mm512_add_epi16(q[i], more);
             high[i] = _mm512_srai_epi16(_mm512_add_epi16(q[i], _mm512_set1_epi16(128)), 8);
             low[i] = _mm512_and_si512(q[i], _mm512_set1_epi16(255));
         }
@@ -201,8 +207,10 @@ VEC_INLINE void convert_tiles(enum dtype type, const struct tiles *a, int r0, in
         }
         if (r < rows) {
             const uint8_t *scales = scales_of_row(type, m, r0 + r, group);
-            a->scales[r] = convert_row(type, to, quants_of_row(type, m, r0 + r, group),
-                                       load_scales(type, m->type, scales, (int)quant_groups(depth)), (int)quant_groups(depth));
+            a->scales[r] =
+                convert_row(type, to, quants_of_row(type, m, r0 + r, group),
+                            load_scales(type, quants_of_row(type, m, r0 + r, group), scales, (int)quant_groups(depth)),
+                            (int)quant_groups(depth));
             continue;
         }
         a->scales[r] = 0;
@@ -332,7 +340,8 @@ VEC_INLINE void tiles_block(enum dtype type, const struct tiles *a, int r0, int 
         .x = x0,
         .x_after = k + depth == m->cols ? first : x0 + tall,
     };
-    struct block_fetch next = fetch_tiles(type, m, r0, rows, k, depth, DEEP, row_pairs * token_pairs * steps);
+    struct block_fetch next =
+        fetch_tiles(planes_of(type, m->type), m, r0, rows, k, depth, DEEP, row_pairs * token_pairs * steps);
     struct quad quads[2]; // this one and the one before, in turns
     const struct quad *before = NULL;
     int turn = 0;

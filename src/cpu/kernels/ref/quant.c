@@ -63,7 +63,7 @@ static double group_product(const struct quant_group *group, const int16_t *x)
             dot += group->quants[i] * x[i];
             all += x[i];
         }
-        sum += (double)group->scale[half] * (dot + group->centre * all) + (double)group->minimum * all;
+        sum += (double)group->scale[half] * (dot + group->centre * all) + (double)group->minimum[half] * all;
     }
     return sum;
 }

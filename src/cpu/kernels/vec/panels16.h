@@ -1,11 +1,12 @@
 // Panels and tiles of 16-bit integers, for vec/quant_many.h. Included by vec/quant_int16.h and vnni/fixed.h, which define
 // token_scales(), pair_first() and pair_second(): how a block of a token becomes such integers, and which columns are a pair.
 // They also define tile_sums(), a tile's sums over a block in float32, both_scales(), what these are multiplied by, and
-// PANEL_SUMS: whether panels have the sums of each group's integers, which minima are multiplied by.
+// PANEL_SUMS: 2 where panels have sums of the integers of each group and of its second half, which minima are multiplied by;
+// else 0.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
-// A panel: (cols / 2, VEC, 2) integers, then (blocks, VEC) scales, then perhaps (groups, VEC) sums, in whole blocks.
+// A panel: (cols / 2, VEC, 2) integers, then (blocks, VEC) scales, then (groups, PANEL_SUMS, VEC) sums, in whole blocks.
 VEC_INLINE size_t panel_blocks(int cols)
 {
     return ((size_t)cols + MANY_COLS - 1) / MANY_COLS;
@@ -26,7 +27,7 @@ VEC_INLINE void many_panel(struct many_tile *tile, const char *panel, int cols, 
 {
     tile->panel = panel + (ptrdiff_t)group * QUANT_GROUP * VEC * (ptrdiff_t)sizeof(int16_t);
     tile->scales = panel_scales(panel, cols) + group / MANY_GROUPS * VEC;
-    tile->group_sums = panel_sums(panel, cols) + group * VEC;
+    tile->group_sums = panel_sums(panel, cols) + group * PANEL_SUMS * VEC;
 }
 
 // One block of up to VEC tokens: a vector has a column of all of them, so that nothing is summed across lanes.
@@ -37,15 +38,19 @@ VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int t
     const struct token_scales scales = token_scales(columns);
     vec_store(panel_scales(panel, cols) + first / MANY_COLS * VEC, scales.unit);
     int32_t *pairs = (int32_t *)panel + (ptrdiff_t)first / 2 * VEC;
-    ivec sum = ivec_zero();
+    ivec sum = ivec_zero(), first_half = ivec_zero(); // of a group, and of its first half
     for (int i = 0; i < MANY_COLS / 2; i++) {
         const ivec pair = ivec_low_halves(nearest_bits(vec_load(columns[pair_first(i)]), scales.inverse),
                                           nearest_bits(vec_load(columns[pair_second(i)]), scales.inverse));
         ivec_store(pairs + i * VEC, pair);
         if (PANEL_SUMS) {
             sum = ivec_dot(sum, ivec_set(0x00010001), pair);
+            if (i % (QUANT_GROUP / 2) == QUANT_GROUP / 4 - 1)
+                first_half = sum;
             if (i % (QUANT_GROUP / 2) == QUANT_GROUP / 2 - 1) {
-                vec_store(panel_sums(panel, cols) + (first + 2 * i) / QUANT_GROUP * VEC, ivec_to_float(sum));
+                float *to = panel_sums(panel, cols) + (first + 2 * i) / QUANT_GROUP * PANEL_SUMS * VEC;
+                vec_store(to, ivec_to_float(sum));
+                vec_store(to + VEC, ivec_to_float(ivec_sub(sum, first_half)));
                 sum = ivec_zero();
             }
         }

@@ -30,8 +30,9 @@ VEC_INLINE ptrdiff_t rows_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t lengt
 VEC_INLINE struct quants_at quants_of_row(enum dtype type, const struct product_args *a, ptrdiff_t row, ptrdiff_t group)
 {
     const ptrdiff_t groups = (ptrdiff_t)quant_groups(a->cols);
-    const uint8_t *low = (const uint8_t *)a->w + row * groups * (ptrdiff_t)dtype_group_bytes[type];
-    return groups_on(type, (struct quants_at){low, low + groups * low_bytes(type)}, group);
+    const enum dtype planes = planes_of(type, a->type);
+    const uint8_t *low = (const uint8_t *)a->w + row * groups * (ptrdiff_t)dtype_group_bytes[planes];
+    return groups_on(type, (struct quants_at){low, low + groups * low_bytes(planes), a->type}, group);
 }
 VEC_INLINE const uint8_t *scales_of_row(enum dtype type, const struct product_args *a, ptrdiff_t row, ptrdiff_t group)
 {

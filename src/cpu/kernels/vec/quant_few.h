@@ -13,33 +13,13 @@
 // Where groups have minima, these meet Σ x, of which a lane has -8 times as much; where they have two scales, a lane's pieces
 // are summed two and two.
 #pragma once
-#include "cpu/kernels/vec/quant.h"
+#include "cpu/kernels/vec/quant_few_tokens.h"
 
 enum {
-    FEW_BLOCK = DIGITS == 2 ? QUANT_BLOCK : QUANT_GROUP, // columns with one scale
-    PIECES = 4,                                          // of 4 bytes, in each lane
     QUANT_STREAMS = 4,
     QUANT_AHEAD = 2048, // bytes, to L1
     QUANT_AHEAD_TO_L2 = 8192,
 };
-
-// The values of x in [first, first + FEW_BLOCK), less where the row ends at `cols`, as integers, then zeros; returns their
-// scale. A block with a value that is not a number, or infinite, has such a scale.
-VEC_INLINE float quantise_block(int16_t to[FEW_BLOCK], const float *x, int first, int cols)
-{
-    enum { N = FEW_BLOCK / VEC };
-    const float largest = DIGITS == 2 ? quant_most : 127;
-    vec v[N];
-    for (int i = 0; i < N; i++) {
-        const int left = cols - first - i * VEC;
-        v[i] = left >= VEC ? vec_load(x + first + i * VEC) : vec_load_part(x + first + i * VEC, left > 0 ? left : 0);
-    }
-    const float most = largest_magnitude(v, N);
-    const vec inverse = vec_set(most > 1e-30f ? largest / most : 0); // what is smaller counts as 0
-    for (int i = 0; i < N; i++)
-        ivec_store_narrow(to + i * VEC, ivec_round(vec_mul(v[i], inverse)));
-    return most / largest;
-}
 
 // rows_further() in one plane of rows that are read one after the other: a plane of `length` bytes, and `other` bytes of a row
 // that are not its.
@@ -48,141 +28,6 @@ VEC_INLINE ptrdiff_t plane_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t leng
     for (at += ahead; other && at >= length; at -= length)
         ahead += other;
     return ahead;
-}
-
-// What four vectors of q4's nibbles, VEC groups, are multiplied with.
-struct nibble_part {
-    int8_t digits[DIGITS][PIECES][2][4 * VEC]; // the low ones come last; of each piece the even columns, and the odd ones
-    int32_t less[VEC], less_second[VEC];       // -8 Σ x over a lane, and over the second half of its group
-    float scales[VEC];
-};
-
-#if defined __AVX512VNNI__ || defined __ARM_FEATURE_DOTPROD
-enum { BYTE_PARTS = DIGITS };
-#else
-enum { BYTE_PARTS = 2 };
-#endif
-
-// Likewise of q8, VEC / 2 groups.
-struct byte_part {
-    char x[PIECES][BYTE_PARTS][4 * VEC]; // the columns' digits; or else even and odd columns' integers
-    int32_t less[VEC];                   // -128 Σ x over a lane
-    float scales[VEC];
-};
-
-VEC_INLINE int part_groups(enum dtype type)
-{
-    return dtype_is_byte(type) ? VEC / 2 : VEC;
-}
-VEC_INLINE ptrdiff_t part_size(enum dtype type)
-{
-    return (ptrdiff_t)(dtype_is_byte(type) ? sizeof(struct byte_part) : sizeof(struct nibble_part));
-}
-
-// A token: its groups, rounded up to VEC, as byte_parts, then as nibble_parts.
-VEC_INLINE size_t few_groups(int cols)
-{
-    return (quant_groups(cols) + VEC - 1) / VEC * VEC;
-}
-VEC_INLINE ptrdiff_t few_parts(enum dtype type, int cols) // bytes
-{
-    return (ptrdiff_t)few_groups(cols) / part_groups(type) * part_size(type);
-}
-VEC_INLINE ptrdiff_t few_bytes(int cols)
-{
-    return few_parts(DTYPE_Q8, cols) + few_parts(DTYPE_Q4, cols);
-}
-
-// The lane of the i-th group of a part, or, of q8, of that half of it.
-VEC_INLINE int part_lane(enum dtype type, int i, int half)
-{
-    const int in_vector = part_groups(type) / 4; // groups
-    return (dtype_is_byte(type) ? i % in_vector * 2 + half : i % in_vector) * 4 + i / in_vector;
-}
-
-VEC_INLINE int8_t high_byte(int x)
-{
-    return (int8_t)((x + 128) >> 8);
-}
-
-VEC_INLINE int group_sum(const int16_t *x, int n)
-{
-    int sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += x[i];
-    return sum;
-}
-
-VEC_INLINE void fill_nibbles(struct nibble_part *to, int lane, const int16_t x[QUANT_GROUP], float scale)
-{
-    int8_t high[2][QUANT_GROUP / 2], low[2][QUANT_GROUP / 2];
-    for (int odd = 0; odd < 2; odd++)
-        for (int i = 0; i < QUANT_GROUP / 2; i++) {
-            high[odd][i] = high_byte(x[2 * i + odd]);
-            low[odd][i] = (int8_t)x[2 * i + odd];
-        }
-    for (int piece = 0; piece < PIECES; piece++)
-        for (int odd = 0; odd < 2; odd++) {
-            memcpy(to->digits[0][piece][odd] + (ptrdiff_t)4 * lane, high[odd] + (ptrdiff_t)4 * piece, 4);
-            memcpy(to->digits[DIGITS - 1][piece][odd] + (ptrdiff_t)4 * lane, low[odd] + (ptrdiff_t)4 * piece, 4);
-        }
-    to->less[lane] = -8 * group_sum(x, QUANT_GROUP);
-    to->less_second[lane] = -8 * group_sum(x + QUANT_GROUP / 2, QUANT_GROUP / 2);
-    to->scales[lane] = scale;
-}
-
-// Half a group.
-VEC_INLINE void fill_bytes(struct byte_part *to, int lane, const int16_t x[QUANT_GROUP / 2], float scale)
-{
-    char first[QUANT_GROUP], second[QUANT_GROUP];
-#if defined __AVX512VNNI__ || defined __ARM_FEATURE_DOTPROD
-    for (int i = 0; i < QUANT_GROUP / 2; i++) {
-        first[i] = high_byte(x[i]);
-        second[i] = (int8_t)x[i];
-    }
-#else
-    for (int i = 0; i < QUANT_GROUP / 4; i++) {
-        memcpy(first + (ptrdiff_t)2 * i, x + (ptrdiff_t)2 * i, 2);
-        memcpy(second + (ptrdiff_t)2 * i, x + (ptrdiff_t)2 * i + 1, 2);
-    }
-#endif
-    for (int piece = 0; piece < PIECES; piece++) {
-        memcpy(to->x[piece][0] + (ptrdiff_t)4 * lane, first + (ptrdiff_t)4 * piece, 4);
-        memcpy(to->x[piece][BYTE_PARTS - 1] + (ptrdiff_t)4 * lane, second + (ptrdiff_t)4 * piece, 4);
-    }
-    to->less[lane] = -128 * group_sum(x, QUANT_GROUP / 2);
-    to->scales[lane] = scale;
-}
-
-VEC_INLINE void quantise_token(char *to, const float *x, int cols, int first_col, int last_col)
-{
-    struct byte_part *bytes = (struct byte_part *)to;
-    struct nibble_part *nibbles = (struct nibble_part *)(to + few_parts(DTYPE_Q8, cols));
-    // Past the end to the last whole part, zeros: weights may be absent there, but what was in memory could be anything.
-    const int end = last_col < cols ? last_col : (int)few_groups(cols) * QUANT_GROUP;
-    for (int c = first_col; c < end; c += FEW_BLOCK) {
-        int16_t block[FEW_BLOCK];
-        const float scale = quantise_block(block, x, c, cols);
-        for (int i = 0; i < FEW_BLOCK / QUANT_GROUP; i++) {
-            const int group = c / QUANT_GROUP + i, in_bytes = group % part_groups(DTYPE_Q8);
-            const int16_t *values = block + (ptrdiff_t)i * QUANT_GROUP;
-            fill_nibbles(nibbles + group / VEC, part_lane(DTYPE_Q4, group % VEC, 0), values, scale);
-            for (int half = 0; half < 2; half++)
-                fill_bytes(bytes + group / part_groups(DTYPE_Q8), part_lane(DTYPE_Q8, in_bytes, half),
-                           values + (ptrdiff_t)half * (QUANT_GROUP / 2), scale);
-        }
-    }
-}
-
-VEC_INLINE size_t few_size(int n, int cols)
-{
-    return (size_t)n * (size_t)few_bytes(cols);
-}
-
-VEC_INLINE void few_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
-{
-    for (int t = 0; t < n; t++)
-        quantise_token((char *)to + t * few_bytes(cols), x + t * ldx, cols, first_col, last_col);
 }
 
 // A part of a few rows, at the same place in each, and of the tokens.
@@ -196,17 +41,31 @@ struct few_at {
     bool to_l2;
 };
 
-// What is added to six-bit values so that they have no sign, as a power of two.
-VEC_INLINE int six_more(enum dtype type)
+// As nibble_pieces(), of q2k's and q3k's two bits, and the third, whose turning over is what adding 4 does.
+VEC_INLINE void two_bit_pieces(enum dtype type, struct quants_at at, ivec even[PIECES], ivec odd[PIECES])
 {
-    return dtype_quants[type] == DTYPE_Q5K ? 4 : 5;
+    const ivec first = lane_words(at.low, 2, 0), second = lane_words(at.low, 2, 1), three = ivec_set8(3), four = ivec_set8(4);
+    const ivec thirds = type == DTYPE_Q3K ? ivec_xor(lane_words(at.high, 1, 0), ivec_set8(0xff)) : ivec_zero();
+#pragma GCC unroll 4
+    for (int i = 0; i < PIECES; i++) {
+        even[i] = ivec_and_or(ivec_shift(first, -2 * i), three, ivec_zero());
+        odd[i] = ivec_and_or(ivec_shift(second, -2 * i), three, ivec_zero());
+        if (type == DTYPE_Q3K) {
+            even[i] = ivec_and_or(ivec_shift(thirds, 2 - 2 * i), four, even[i]);
+            odd[i] = ivec_and_or(ivec_shift(thirds, 1 - 2 * i), four, odd[i]);
+        }
+    }
 }
 
-// As nibble_pieces(), of values of six bits, and 2^six_more() more.
+// As nibble_pieces(), of values of six bits; they have six_less() added, so that they have no sign.
 VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, ivec even[PIECES], ivec odd[PIECES])
 {
-    nibble_pieces(at.low, 0, even, odd);
     type = dtype_quants[type];
+    if (dtype_low_pairs(type)) {
+        two_bit_pieces(type, at, even, odd);
+        return;
+    }
+    nibble_pieces(at.low, 0, even, odd);
     if (dtype_table(type)) {
 #pragma GCC unroll 4
         for (int i = 0; i < PIECES; i++) {
@@ -238,15 +97,30 @@ VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, ivec even[PIECE
     }
 }
 
-// nibbles_dot(), of six_pieces(): of all pieces of a group, or of some. more: six_more(); less: -8 Σ x over these.
-VEC_INLINE void six_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES], const ivec odd[PART_ROWS][PIECES],
-                        const struct nibble_part *x, int more, ivec less, int first, int last)
+// What of a group's products is to be subtracted, by -8 Σ x.
+VEC_INLINE ivec six_less(enum dtype type, ivec less)
+{
+    switch (dtype_quants[type]) {
+    case DTYPE_Q2K:
+        return ivec_zero();
+    case DTYPE_Q3K:
+        return ivec_shift(less, -1);
+    case DTYPE_Q5K:
+        return ivec_shift(less, 1);
+    default:
+        return ivec_shift(less, 2);
+    }
+}
+
+// nibbles_dot(), of six_pieces(): of all pieces of a group, or of some. less: -8 Σ x over these.
+VEC_INLINE void six_dot(enum dtype type, int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES],
+                        const ivec odd[PART_ROWS][PIECES], const struct nibble_part *x, ivec less, int first, int last)
 {
     ivec high[PART_ROWS], low[PART_ROWS];
 #pragma GCC unroll 2
     for (int r = 0; r < n_rows; r++) {
         high[r] = ivec_zero();
-        low[r] = ivec_shift(less, more - 3);
+        low[r] = six_less(type, less);
     }
 #pragma GCC unroll 4
     for (int i = first; i < last; i++)
@@ -271,9 +145,24 @@ VEC_INLINE void part_products(enum dtype type, int n_rows, ivec sums[PART_ROWS],
     if (dtype_quants[type] == DTYPE_Q4)
         nibbles_dot(n_rows, sums, even, odd, DIGITS, nibbles->digits[0], nibbles->digits[DIGITS - 1], nibbles->less);
     else if (dtype_is_six_bit(type))
-        six_dot(n_rows, sums, even, odd, nibbles, six_more(type), ivec_load(nibbles->less), 0, PIECES);
+        six_dot(type, n_rows, sums, even, odd, nibbles, ivec_load(nibbles->less), 0, PIECES);
     else
         bytes_dot_part(n_rows, sums, even, odd, BYTE_PARTS, bytes->x[0][0], bytes->less);
+}
+
+// sums[r] += products times the scales of groups, or of their halves; and what an affine type adds. less: -8 Σ x.
+VEC_INLINE void add_scaled(enum dtype type, int n_rows, vec sums[PART_ROWS], const ivec products[PART_ROWS],
+                           const struct group_scales scales[PART_ROWS], int half, vec x_scales, ivec less)
+{
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++)
+        sums[r] = vec_fma(ivec_to_float(products[r]), vec_mul(scales[r].scale[half], x_scales), sums[r]);
+    if (!dtype_is_affine(type))
+        return;
+    const vec all = ivec_to_float(less);
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++)
+        sums[r] = vec_fma(all, vec_mul(scales[r].lift[half], x_scales), sums[r]);
 }
 
 // sums[r] += a part's products times its scales; two for each group, where it has two.
@@ -283,36 +172,30 @@ VEC_INLINE void add_products(enum dtype type, int n_rows, vec sums[PART_ROWS], c
     const vec x_scales = vec_load((const float *)(x + part_size(type)) - VEC); // they come last
     const struct nibble_part *nibbles = (const struct nibble_part *)x;
     ivec products[PART_ROWS];
-    if (dtype_has_halves(type)) {
-        const ivec less = ivec_load(nibbles->less), second = ivec_load(nibbles->less_second);
-        six_dot(n_rows, products, even, odd, nibbles, six_more(type), ivec_sub(less, second), 0, PIECES / 2);
-#pragma GCC unroll 2
-        for (int r = 0; r < n_rows; r++)
-            sums[r] = vec_fma(ivec_to_float(products[r]), vec_mul(scales[r].scale[0], x_scales), sums[r]);
-        six_dot(n_rows, products, even, odd, nibbles, six_more(type), second, PIECES / 2, PIECES);
-    } else {
-        part_products(type, n_rows, products, even, odd, x);
+    if (dtype_has_halves(type) && !dtype_is_byte(type)) { // of bytes, halves have lanes of their own
+        const ivec second = ivec_load(nibbles->less_second), first = ivec_sub(ivec_load(nibbles->less), second);
+        six_dot(type, n_rows, products, even, odd, nibbles, first, 0, PIECES / 2);
+        add_scaled(type, n_rows, sums, products, scales, 0, x_scales, first);
+        six_dot(type, n_rows, products, even, odd, nibbles, second, PIECES / 2, PIECES);
+        add_scaled(type, n_rows, sums, products, scales, 1, x_scales, second);
+        return;
     }
-#pragma GCC unroll 2
-    for (int r = 0; r < n_rows; r++)
-        sums[r] = vec_fma(ivec_to_float(products[r]), vec_mul(scales[r].scale[1], x_scales), sums[r]);
-    if (dtype_is_affine(type)) {
-        const vec all = ivec_to_float(ivec_load(nibbles->less));
-#pragma GCC unroll 2
-        for (int r = 0; r < n_rows; r++)
-            sums[r] = vec_fma(all, vec_mul(scales[r].lift, x_scales), sums[r]);
-    }
+    part_products(type, n_rows, products, even, odd, x);
+    add_scaled(type, n_rows, sums, products, scales, 1, x_scales,
+               dtype_is_affine(type) ? ivec_load(nibbles->less) : ivec_zero());
 }
 
 // Scales in the order of part_lane(), the first or the second of VEC; lifts as they meet -8 Σ x.
 VEC_INLINE struct group_scales part_scales(enum dtype type, bool second, const struct group_scales *of)
 {
-    const bool halves = dtype_is_byte(type);
-    struct group_scales scales = {.scale[1] = lane_scales(halves, second, of->scale[1])};
-    if (dtype_has_halves(type))
-        scales.scale[0] = lane_scales(halves, second, of->scale[0]);
-    if (dtype_is_affine(type))
-        scales.lift = vec_mul(lane_scales(halves, second, of->lift), vec_set(-1.0f / 8));
+    struct group_scales scales = {.scale[1] = vec_zero()};
+    for (int half = dtype_has_halves(type) ? 0 : 1; half < 2; half++) {
+        scales.scale[half] = lane_scales(dtype_is_byte(type), second, of->scale[half]);
+        if (dtype_is_affine(type))
+            scales.lift[half] = vec_mul(lane_scales(false, second, of->lift[half]), vec_set(-1.0f / 8));
+    }
+    if (dtype_has_halves(type) && dtype_is_byte(type))
+        scales.scale[1] = vec_of_halves(scales.scale[0], scales.scale[1]);
     return scales;
 }
 
@@ -367,7 +250,8 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
         .ldx = few_bytes(cols),
         .to_l2 = to_l2,
     };
-    const ptrdiff_t ahead = to_l2 ? QUANT_AHEAD_TO_L2 : QUANT_AHEAD, low = low_bytes(type), high = high_bytes(type);
+    const ptrdiff_t ahead = to_l2 ? QUANT_AHEAD_TO_L2 : QUANT_AHEAD, low = low_bytes(planes_of(type, a->type)),
+                    high = high_bytes(planes_of(type, a->type));
     vec sum[QUANT_STREAMS][QUANT_FEW];
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
@@ -380,7 +264,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
         for (int r = 0; r < n_rows; r++) {
             const uint8_t *of_groups = scales[r] + quant_scale_bytes(a->type, (size_t)g);
             at.quants[r] = groups_on(type, quants[r], g);
-            at.scales[r] = load_scales(type, a->type, of_groups, there);
+            at.scales[r] = load_scales(type, at.quants[r], of_groups, there);
             fetch_line((const char *)of_groups + 512, to_l2);
         }
         at.ahead = plane_further(g * low, ahead, groups * low, groups * high);
@@ -436,9 +320,9 @@ enum { FEW_BEHIND = PIECES * 4 * VEC };
 struct small_matrix {
     uint8_t bytes[FEW_BEHIND * QUANT_GROUP]; // for each byte of scales a group has fewer, by more than one
 };
-VEC_INLINE bool is_small(const struct product_args *a)
+VEC_INLINE bool is_small(const struct product_args *a) // parts of grids end with the row
 {
-    return quant_scale_bytes(a->type, (size_t)a->rows * quant_groups(a->cols)) < FEW_BEHIND;
+    return !dtype_is_grid(a->type) && quant_scale_bytes(a->type, (size_t)a->rows * quant_groups(a->cols)) < FEW_BEHIND;
 }
 VEC_INLINE struct product_args in_small(struct small_matrix *copy, enum dtype type, const struct product_args *a)
 {

@@ -12,20 +12,22 @@ VEC_INLINE void many_store_scales(float *to, vec scales, float unit, int skip, i
 }
 
 // `groups` groups of W's row as integers, and their scales: at 0 those of groups, or first halves; at MANY_SECOND those of
-// second ones; at MANY_LIFTS what an affine type adds.
+// second ones; at MANY_LIFTS what an affine type adds, and likewise of second halves.
 VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct product_args *a,
                          ptrdiff_t row, int first_group, int groups)
 {
     const float unit = many_quants(type, to, quants_of_row(type, a, row, first_group), groups);
     const bool eights = dtype_in_eights(a->type);
     const int skip = eights ? first_group % QUANT_EIGHT : 0;
-    const struct group_scales s =
-        load_scales(type, a->type, scales_of_row(type, a, row, first_group - skip), eights ? QUANT_EIGHT : groups);
+    const struct group_scales s = load_scales(type, quants_of_row(type, a, row, first_group - skip),
+                                              scales_of_row(type, a, row, first_group - skip), eights ? QUANT_EIGHT : groups);
     many_store_scales(scales, s.scale[0], unit, skip, groups);
     if (dtype_has_halves(type))
         many_store_scales(scales + MANY_SECOND, s.scale[1], unit, skip, groups);
     if (dtype_is_affine(type))
-        many_store_scales(scales + MANY_LIFTS, s.lift, many_lift, skip, groups);
+        many_store_scales(scales + MANY_LIFTS, s.lift[0], many_lift, skip, groups);
+    if (dtype_is_affine(type) && dtype_has_halves(type))
+        many_store_scales(scales + MANY_LIFTS + MANY_SECOND, s.lift[1], many_lift, skip, groups);
 }
 
 // What many_row() will read, from memory to L2.

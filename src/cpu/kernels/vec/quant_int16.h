@@ -14,9 +14,9 @@ enum {
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
     MANY_SECOND = MANY_GROUPS,
     MANY_LIFTS = 2 * MANY_GROUPS,
-    MANY_SCALES = 3 * MANY_GROUPS, // of a row of a block: vec/quant_groups.h
+    MANY_SCALES = 4 * MANY_GROUPS, // of a row of a block: vec/quant_groups.h
     MANY_SIX_APART = 0,
-    PANEL_SUMS = 1,
+    PANEL_SUMS = 2,
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
 };
 
@@ -36,15 +36,21 @@ VEC_INLINE struct token_scales token_scales(const float columns[MANY_COLS][VEC])
     return scales_to(largest_of_columns(columns[0], MANY_COLS), quant_most);
 }
 
-// f += minima times the sums of a group's integers, which the panels have.
-VEC_INLINE void tile_lifts(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS], const struct many_tile *a, int g)
+// f += minima times the sums of the integers of a group, or of half of one, which the panels have.
+VEC_INLINE void tile_lifts(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS],
+                           const struct many_tile *a, int g, int half)
 {
+    const float *sums = a->group_sums + (ptrdiff_t)g * PANEL_SUMS * VEC,
+                *lifts = a->w_scales + MANY_LIFTS + g + half * MANY_SECOND;
 #pragma GCC unroll 16
     for (int j = 0; j < n_vecs; j++) {
-        const vec sum = vec_load((const float *)((const char *)(a->group_sums + g * VEC) + j * a->panel_size));
+        const float *of = (const float *)((const char *)sums + j * a->panel_size);
+        const vec sum = !dtype_has_halves(type) ? vec_load(of)
+                        : half                  ? vec_load(of + VEC)
+                                                : vec_sub(vec_load(of), vec_load(of + VEC));
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++)
-            f[r][j] = vec_fma(sum, vec_set(a->w_scales[r * MANY_SCALES + MANY_LIFTS + g]), f[r][j]);
+            f[r][j] = vec_fma(sum, vec_set(lifts[r * MANY_SCALES]), f[r][j]);
     }
 }
 
@@ -57,7 +63,7 @@ VEC_INLINE void tile_sums(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_T
     for (int part = 0; part < a->groups * halves; part++) {
         const int g = part / halves, at = g + part % halves * MANY_SECOND;
         if (dtype_is_affine(type))
-            tile_lifts(n_rows, n_vecs, f, a, g);
+            tile_lifts(type, n_rows, n_vecs, f, a, g, part % halves);
         ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++)
@@ -85,6 +91,13 @@ VEC_INLINE vec both_scales(vec tokens, const float *scales)
 // `groups` groups of a row; returns what its integers are to be multiplied by besides their scales.
 VEC_INLINE float many_quants(enum dtype type, many_weight *to, struct quants_at from, int groups)
 {
+    if (dtype_is_grid(type)) {
+        int8_t bytes[MANY_COLS];
+        grid_bytes(bytes, from, groups);
+        for (int i = 0; i < groups * QUANT_GROUP; i++)
+            to[i] = bytes[i];
+        return 1;
+    }
     for (int g = 0; g < groups; g++)
         quants_in_order(type, to + g * QUANT_GROUP, groups_on(type, from, g));
     return 1;

@@ -22,7 +22,7 @@ enum {
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
     MANY_SECOND = MANY_GROUPS,
     MANY_LIFTS = 2 * MANY_GROUPS,
-    MANY_SCALES = 3 * MANY_GROUPS, // of a row of a block: vec/quant_groups.h
+    MANY_SCALES = 4 * MANY_GROUPS, // of a row of a block: vec/quant_groups.h
     MANY_SIX_APART = SIX_APART,
     // What a panel has for each group: (8, VEC, 4) integers, then of each token its scale, -BYTES_BASE times that (floats), and
     // BYTES_BASE's bits - 128 Σ q (int32), and the same of the second 16 columns alone.
@@ -172,14 +172,13 @@ VEC_INLINE void tile_group(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_
         const vec w_scale = vec_set(w_scales[at]);
 #pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++) {
-            const char *of = record + j * a->panel_size, *start = of + RECORD_STARTS;
+            const char *of = record + j * a->panel_size, *start = dtype_has_halves(type) ? starts[j] : of + RECORD_STARTS;
             const vec scale = vec_load((const float *)(of + RECORD_SCALES));
             const float *offsets = (const float *)(of + RECORD_OFFSETS);
-            f[r][j] = vec_fma(bytes_scaled(type, c[r][j], dtype_has_halves(type) ? starts[j] : start, scale, offsets), w_scale,
-                              f[r][j]);
+            f[r][j] = vec_fma(bytes_scaled(type, c[r][j], start, scale, offsets), w_scale, f[r][j]);
             if (dtype_is_affine(type)) // q8's way to count: the sum is -128 Σ q
                 f[r][j] = vec_fma(bytes_scaled(DTYPE_Q8, ivec_load(start), start, scale, offsets),
-                                  vec_set(w_scales[MANY_LIFTS + g]), f[r][j]);
+                                  vec_set(w_scales[MANY_LIFTS + at]), f[r][j]);
         }
     }
 }

@@ -76,9 +76,11 @@ VEC_INLINE enum dtype tile_type(enum dtype type)
 {
     if (MANY_SCALES == 1) // vnni/fixed.h
         return DTYPE_Q8;
+    if (dtype_has_halves(type))
+        return dtype_is_affine(type) ? DTYPE_Q2K : MANY_SIX_APART && dtype_is_byte(type) ? DTYPE_IQ3S : DTYPE_Q6K;
     if (dtype_is_affine(type))
         return dtype_quants[type] == DTYPE_Q4 ? DTYPE_Q4K : DTYPE_Q5K;
-    if (type == DTYPE_Q4 || dtype_has_halves(type))
+    if (type == DTYPE_Q4)
         return type;
     return MANY_SIX_APART && dtype_is_six_bit(type) ? DTYPE_Q6 : DTYPE_Q8;
 }
@@ -99,6 +101,12 @@ VEC_INLINE enum dtype tile_type(enum dtype type)
             break;                                                                                                             \
         case DTYPE_Q6K:                                                                                                        \
             many_tile(DTYPE_Q6K, n_rows, n_vecs, tile);                                                                        \
+            break;                                                                                                             \
+        case DTYPE_Q2K:                                                                                                        \
+            many_tile(DTYPE_Q2K, n_rows, n_vecs, tile);                                                                        \
+            break;                                                                                                             \
+        case DTYPE_IQ3S:                                                                                                       \
+            many_tile(DTYPE_IQ3S, n_rows, n_vecs, tile);                                                                       \
             break;                                                                                                             \
         case DTYPE_Q6:                                                                                                         \
             many_tile(DTYPE_Q6, n_rows, n_vecs, tile);                                                                         \

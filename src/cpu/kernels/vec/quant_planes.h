@@ -13,11 +13,18 @@ VEC_INLINE ptrdiff_t high_bytes(enum dtype type)
     return (ptrdiff_t)dtype_group_bytes[type] - low_bytes(type);
 }
 
-// Where a group lies in both planes of its row.
+// Where a group lies in both planes of its row; of which type the row is, of those that share kernels.
 struct quants_at {
     const uint8_t *low, *high;
+    enum dtype type;
 };
+// The type whose planes are read: of grids, which share kernels but not planes, the row's own.
+VEC_INLINE enum dtype planes_of(enum dtype kernels, enum dtype type)
+{
+    return dtype_is_grid(kernels) ? type : kernels;
+}
 VEC_INLINE struct quants_at groups_on(enum dtype type, struct quants_at at, ptrdiff_t groups)
 {
-    return (struct quants_at){at.low + groups * low_bytes(type), at.high + groups * high_bytes(type)};
+    const enum dtype planes = planes_of(type, at.type);
+    return (struct quants_at){at.low + groups * low_bytes(planes), at.high + groups * high_bytes(planes), at.type};
 }

@@ -6,10 +6,10 @@
 #include "cpu/kernels/vec/quant_planes.h"
 #include "cpu/kernels/vec/vec.h"
 
-// Of VEC groups: what the quants of each are multiplied by, or those of its first 16 columns and of its last. `lift` is what
-// an affine type then adds to each: its minimum, and its scale as often as its quants are smaller than the file's numbers.
+// Of VEC groups: what the quants of each are multiplied by, those of its first 16 columns and of its last. `lift` is what an
+// affine type then adds to each: its minimum, and its scale as often as its quants are smaller than the file's numbers.
 struct group_scales {
-    vec scale[2], lift;
+    vec scale[2], lift[2];
 };
 
 // Eight bytes at p and, with 16 groups, eight `apart` bytes further: each as a number with sign.
@@ -18,6 +18,10 @@ VEC_INLINE vec signed_eights(const uint8_t *p, ptrdiff_t apart, int n);
 VEC_INLINE vec eights_halves(const uint8_t *p, ptrdiff_t apart, int n);
 // Of q4k and q5k: the scales' and the minima's integers.
 VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdiff_t apart, int n);
+// The four low bits of each of eight bytes, and the four upper ones.
+VEC_INLINE void nibble_eights(vec *low, vec *high, const uint8_t *p, ptrdiff_t apart, int n);
+// Two bits, or four, of each of eight groups, in 16 or 32 bits at p.
+VEC_INLINE vec bits_of_eights(int bits, const uint8_t *p, ptrdiff_t apart, int n);
 // Eight groups' scales and zero points at p, of which there are `zeros`, and with 16 groups those `apart` bytes further.
 VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n);
 // n bytes e without sign as 2^(e - 128), subnormal ones too, and zeros.
@@ -68,6 +72,20 @@ VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdi
     const __m512i upper = _mm512_and_si512(_mm512_srlv_epi32(words, shifts), _mm512_set1_epi32(15));
     *scale = _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(63)));
     *minimum = _mm512_cvtepi32_ps(_mm512_or_si512(_mm512_srli_epi32(bytes, 6), _mm512_slli_epi32(upper, 2)));
+}
+VEC_INLINE void nibble_eights(vec *low, vec *high, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    const __m512i bytes = _mm512_cvtepu8_epi32(both_eights(p, apart, n));
+    *low = _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(15)));
+    *high = _mm512_cvtepi32_ps(_mm512_srli_epi32(bytes, 4));
+}
+VEC_INLINE vec bits_of_eights(int bits, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    const __m512i words = _mm512_inserti64x4(_mm512_set1_epi32((int)loaded(p, bits)),
+                                             _mm256_set1_epi32(n > 8 ? (int)loaded(p + apart, bits) : 0), 1);
+    const __m512i at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
+    const __m512i shifted = _mm512_srlv_epi32(words, _mm512_slli_epi32(at, bits == 2 ? 1 : 2));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32((1 << bits) - 1)));
 }
 VEC_INLINE __m128i both_parts(const uint8_t *p, ptrdiff_t apart, int n, int bytes)
 {
@@ -125,6 +143,20 @@ VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdi
     const __m256i upper = _mm256_and_si256(shifted, _mm256_set1_epi32(15));
     *scale = _mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(63)));
     *minimum = _mm256_cvtepi32_ps(_mm256_or_si256(_mm256_srli_epi32(bytes, 6), _mm256_slli_epi32(upper, 2)));
+}
+VEC_INLINE void nibble_eights(vec *low, vec *high, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    *low = _mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(15)));
+    *high = _mm256_cvtepi32_ps(_mm256_srli_epi32(bytes, 4));
+}
+VEC_INLINE vec bits_of_eights(int bits, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    const __m256i at = _mm256_slli_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), bits == 2 ? 1 : 2);
+    const __m256i shifted = _mm256_srlv_epi32(_mm256_set1_epi32((int)loaded(p, bits)), at);
+    return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32((1 << bits) - 1)));
 }
 VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n)
 {
@@ -193,6 +225,22 @@ VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdi
     *scale = words_to_floats(vmovl_u8(vand_u8(bytes, vdup_n_u8(63))));
     *minimum = words_to_floats(vmovl_u8(vorr_u8(vshr_n_u8(bytes, 6), vshl_n_u8(nibbles, 2))));
 }
+VEC_INLINE void nibble_eights(vec *low, vec *high, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    const uint8x8_t bytes = vld1_u8(p);
+    *low = words_to_floats(vmovl_u8(vand_u8(bytes, vdup_n_u8(15))));
+    *high = words_to_floats(vmovl_u8(vshr_n_u8(bytes, 4)));
+}
+VEC_INLINE vec bits_of_eights(int bits, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    const int32x4_t first = {0, -1, -2, -3}, step = vdupq_n_s32(bits);
+    const uint32x4_t word = vdupq_n_u32((uint32_t)loaded(p, bits)), mask = vdupq_n_u32((1u << bits) - 1);
+    const int32x4_t right = vmulq_s32(first, step), further = vsubq_s32(right, vshlq_n_s32(step, 2));
+    return (vec){vcvtq_f32_u32(vandq_u32(vshlq_u32(word, right), mask)),
+                 vcvtq_f32_u32(vandq_u32(vshlq_u32(word, further), mask))};
+}
 VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n)
 {
     (void)apart, (void)n;
@@ -234,42 +282,58 @@ VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n)
 }
 #endif
 
+// Those of types whose groups have two.
+VEC_INLINE struct group_scales scales_of_halves(enum dtype type, const uint8_t *scales, int n)
+{
+    const ptrdiff_t apart = (ptrdiff_t)dtype_eight_scales[type];
+    const vec d = eights_halves(scales, apart, n);
+    vec scale[2], minimum[2] = {vec_zero(), vec_zero()};
+    if (type == DTYPE_Q6K) {
+        for (int half = 0; half < 2; half++)
+            scale[half] = signed_eights(scales + 2 + half * QUANT_EIGHT, apart, n);
+    } else if (type == DTYPE_Q3K) {
+        nibble_eights(&scale[0], &scale[1], scales + 2, apart, n);
+        for (int half = 0; half < 2; half++)
+            scale[half] = vec_fma(bits_of_eights(2, scales + 2 + QUANT_EIGHT + (ptrdiff_t)half * 2, apart, n), vec_set(16),
+                                  vec_sub(scale[half], vec_set(32)));
+    } else {
+        const vec m = vec_sub(vec_zero(), eights_halves(scales + 2, apart, n));
+        for (int half = 0; half < 2; half++) {
+            nibble_eights(&scale[half], &minimum[half], scales + 4 + half * QUANT_EIGHT, apart, n);
+            minimum[half] = vec_mul(m, minimum[half]);
+        }
+    }
+    return (struct group_scales){{vec_mul(d, scale[0]), vec_mul(d, scale[1])}, {minimum[0], minimum[1]}};
+}
+
 // n groups' scales, n <= VEC, and zeros. Those that stand together come in whole eights.
 VEC_INLINE struct group_scales scales_of(enum dtype type, const uint8_t *scales, int n)
 {
     const ptrdiff_t apart = (ptrdiff_t)dtype_eight_scales[type];
     const vec centre = vec_set((float)dtype_centre(type));
-    struct group_scales found = {.lift = vec_zero()};
-    if (dtype_has_halves(type)) {
-        const vec d = eights_halves(scales, apart, n);
-        found.scale[0] = vec_mul(d, signed_eights(scales + 2, apart, n));
-        found.scale[1] = vec_mul(d, signed_eights(scales + 2 + QUANT_EIGHT, apart, n));
-        return found;
-    }
+    vec scale, lift = vec_zero(), minimum;
+    if (dtype_has_halves(type))
+        return scales_of_halves(type, scales, n);
     if (dtype_zeros(type)) {
-        vec zero;
-        zero_scales(&found.scale[0], &zero, dtype_zeros(type), scales, apart, n);
-        found.lift = vec_mul(vec_sub(centre, zero), found.scale[0]);
+        zero_scales(&scale, &minimum, dtype_zeros(type), scales, apart, n);
+        lift = vec_mul(vec_sub(centre, minimum), scale);
     } else if (type == DTYPE_IQ4XS) {
-        found.scale[0] = vec_mul(eights_halves(scales, apart, n), signed_eights(scales + 2, apart, n));
+        scale = vec_mul(eights_halves(scales, apart, n), signed_eights(scales + 2, apart, n));
     } else if (dtype_in_eights(type)) {
-        vec minimum;
-        six_bit_scales(&found.scale[0], &minimum, scales + 4, apart, n);
-        found.scale[0] = vec_mul(eights_halves(scales, apart, n), found.scale[0]);
-        minimum = vec_mul(eights_halves(scales + 2, apart, n), minimum);
-        found.lift = vec_sub(vec_mul(centre, found.scale[0]), minimum);
+        six_bit_scales(&scale, &minimum, scales + 4, apart, n);
+        scale = vec_mul(eights_halves(scales, apart, n), scale);
+        lift = vec_sub(vec_mul(centre, scale), vec_mul(eights_halves(scales + 2, apart, n), minimum));
     } else if (dtype_is_affine(type)) {
-        half_pairs(&found.scale[0], &found.lift, scales, n);
-        found.lift = vec_fma(centre, found.scale[0], found.lift);
+        half_pairs(&scale, &minimum, scales, n);
+        lift = vec_fma(centre, scale, minimum);
     } else if (type == DTYPE_MXFP4) {
-        found.scale[0] = powers(scales, n);
+        scale = powers(scales, n);
     } else if (dtype_row_scale[type]) {
-        found.scale[0] = vec_load_bytes((const int8_t *)scales, n);
+        scale = vec_load_bytes((const int8_t *)scales, n);
     } else {
-        found.scale[0] = n == VEC ? vec_load_as(DTYPE_FP16, scales, 0) : vec_load_part_as(DTYPE_FP16, scales, 0, n);
+        scale = n == VEC ? vec_load_as(DTYPE_FP16, scales, 0) : vec_load_part_as(DTYPE_FP16, scales, 0, n);
     }
-    found.scale[1] = found.scale[0];
-    return found;
+    return (struct group_scales){{scale, scale}, {lift, lift}};
 }
 
 // Of the types that have no kernels of their own, once for all: in each of the few products it would be much text. (Cold, so
@@ -294,12 +358,41 @@ static __attribute__((noinline, cold)) void scales_of_others(struct group_scales
     }
 }
 
-// The same of a type that `kernels` multiplies.
-VEC_INLINE struct group_scales load_scales(enum dtype kernels, enum dtype type, const uint8_t *scales, int n)
+// Four bits of each group's signs.
+VEC_INLINE vec scales_beside_signs(const uint8_t *high, int n)
 {
-    if (!dtype_is_shared(kernels) || __builtin_expect(type == kernels, 1))
-        return scales_of(kernels, scales, n);
+    uint32_t words[VEC] = {0};
+    float all[VEC];
+    memcpy(words, high, (size_t)n * sizeof *words);
+    for (int i = 0; i < VEC; i++) // the product brings bits 0, 8, 16 and 24 together
+        all[i] = (float)(int)((words[i] >> 7 & 0x01010101) * 0x01020408 >> 24 & 15);
+    return vec_load(all);
+}
+
+// Of grids: (2 s + 1) d, with s of four bits.
+static __attribute__((noinline)) void scales_of_grid(struct group_scales *to, struct quants_at at, const uint8_t *scales, int n)
+{
+    const ptrdiff_t apart = (ptrdiff_t)dtype_eight_scales[at.type];
+    const float unit = at.type == DTYPE_IQ3S ? 1 : at.type == DTYPE_IQ3XXS ? 0.25f : 0.125f;
+    const vec d = vec_mul(eights_halves(scales, apart, n), vec_set(unit)), twice = vec_add(d, d);
+    vec s[2];
+    if (at.type == DTYPE_IQ2S || at.type == DTYPE_IQ2XS)
+        nibble_eights(&s[0], &s[1], scales + 2, apart, n);
+    else
+        s[0] = s[1] = at.type == DTYPE_IQ3S ? bits_of_eights(4, scales + 2, apart, n) : scales_beside_signs(at.high, n);
+    *to = (struct group_scales){{vec_fma(s[0], twice, d), vec_fma(s[1], twice, d)}, {vec_zero(), vec_zero()}};
+}
+
+// The same of a type that `kernels` multiplies, whose groups are at `at`.
+VEC_INLINE struct group_scales load_scales(enum dtype kernels, struct quants_at at, const uint8_t *scales, int n)
+{
     struct group_scales found;
-    scales_of_others(&found, type, scales, n);
+    if (dtype_is_grid(kernels)) {
+        scales_of_grid(&found, at, scales, n);
+        return found;
+    }
+    if (!dtype_is_shared(kernels) || __builtin_expect(at.type == kernels, 1))
+        return scales_of(kernels, scales, n);
+    scales_of_others(&found, at.type, scales, n);
     return found;
 }

@@ -130,7 +130,7 @@ VEC_INLINE void digits_quantise(void *to, const float *x, ptrdiff_t ldx, int n, 
 // Rows' next groups, as bytes without sign, and their scales; the panels' sums so far.
 struct digit_scratch {
     _Alignas(64) uint8_t quants[DIGIT_MOST_ROWS][DIGIT_GROUPS * QUANT_GROUP];
-    _Alignas(64) float scales[3][DIGIT_MOST_ROWS][DIGIT_GROUPS]; // of groups, or first halves; of second halves; lifts
+    _Alignas(64) float scales[4][DIGIT_MOST_ROWS][DIGIT_GROUPS]; // of first and second halves of groups, and lifts
     float sums[(QUANT_SOME + VEC - 1) / VEC][DIGIT_MOST_ROWS][VEC];
 };
 
@@ -138,7 +138,7 @@ struct digit_scratch {
 struct digit_tile {
     float (*sums)[VEC]; // (DIGIT_ROWS): the products are added to these, or, where `first`, replace them
     const uint8_t (*quants)[DIGIT_GROUPS * QUANT_GROUP];
-    const float (*scales)[DIGIT_GROUPS]; // those of second halves, and lifts, are DIGIT_MOST_ROWS further each
+    const float (*scales)[DIGIT_GROUPS]; // the others are DIGIT_MOST_ROWS further each
     const char *record;                  // the panel's first
     const uint8_t *ahead;                // where the rows' quants, row_bytes apart, are to be fetched meanwhile; NULL: nowhere
     ptrdiff_t row_bytes;
@@ -183,10 +183,10 @@ VEC_INLINE vec digit_total(const ivec c[DIGITS], int digits)
     return ivec_to_float(DIGITS == 2 ? ivec_add(ivec_shift(c[0], 8), low) : c[0]);
 }
 
-// f += the lifts of a group, whose sums of tokens are in `all`.
-VEC_INLINE void digit_lift(vec f[DIGIT_ROWS], vec all, const struct digit_tile *a, int group)
+// f += the lifts of half a group, or of a whole one, whose sums of tokens are in `all`.
+VEC_INLINE void digit_lift(vec f[DIGIT_ROWS], vec all, const struct digit_tile *a, int group, int half)
 {
-    const float(*lifts)[DIGIT_GROUPS] = a->scales + 2 * DIGIT_MOST_ROWS;
+    const float(*lifts)[DIGIT_GROUPS] = a->scales + (2 + half) * DIGIT_MOST_ROWS;
 #pragma GCC unroll 8
     for (int r = 0; r < DIGIT_ROWS; r++)
         f[r] = vec_fma(all, vec_set(lifts[r][group]), f[r]);
@@ -211,7 +211,7 @@ VEC_INLINE void digit_half(enum dtype type, vec f[DIGIT_ROWS], int digits, const
         for (int d = 0; d < digits; d++)
             c[r][d] = start[d];
     if (dtype_is_affine(type) && DIGITS == 2)
-        digit_lift(f, digit_total(start, digits), a, group); // -128 Σ
+        digit_lift(f, digit_total(start, digits), a, group, half); // -128 Σ
     digit_products(c, digits, a, record, group, half * cols, (half + 1) * cols);
     const float(*scales)[DIGIT_GROUPS] = a->scales + half * DIGIT_MOST_ROWS;
     const vec token = DIGITS == 2 ? vec_set(1) : vec_load((const float *)(record + digit_scales_at(digits)));
@@ -221,7 +221,7 @@ VEC_INLINE void digit_half(enum dtype type, vec f[DIGIT_ROWS], int digits, const
         f[r] = vec_fma(DIGITS == 2 ? total : vec_mul(total, token), vec_set(scales[r][group]), f[r]);
     }
     if (dtype_is_affine(type) && DIGITS == 1)
-        digit_lift(f, vec_mul(digit_total(start, digits), token), a, group);
+        digit_lift(f, vec_mul(digit_total(start, digits), token), a, group, half);
 }
 
 // f += the products of groups [group, end), a block of quant_many's; 16-bit tokens have one scale in it.
@@ -273,6 +273,7 @@ VEC_INLINE void digit_tile(enum dtype type, int digits, const struct digit_tile 
 DIGIT_TILE(plain, DTYPE_Q8)
 DIGIT_TILE(affine, DTYPE_Q4K)
 DIGIT_TILE(halves, DTYPE_Q6K)
+DIGIT_TILE(affine_halves, DTYPE_Q2K)
 
 // Rows of zeros fill the last tile.
 VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const struct product_args *a, int first_row, int rows,
@@ -287,16 +288,17 @@ VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const s
         for (ptrdiff_t b = 0; b < VEC * high_bytes(type); b += 64)
             __builtin_prefetch(at.high + b + DIGIT_HIGH_AHEAD);
         const uint8_t *scales = scales_of_row(type, a, first_row + r, first_group);
-        const struct group_scales found = load_scales(type, a->type, scales, groups);
-        vec_store(to->scales[0][r], vec_mul(found.scale[0], unit));
-        vec_store(to->scales[1][r], vec_mul(found.scale[1], unit));
-        vec_store(to->scales[2][r], vec_mul(found.lift, vec_set(-1.0f / 128)));
+        const struct group_scales found = load_scales(type, at, scales, groups);
+        for (int half = 0; half < 2; half++) {
+            vec_store(to->scales[half][r], vec_mul(found.scale[half], unit));
+            vec_store(to->scales[2 + half][r], vec_mul(found.lift[half], vec_set(-1.0f / 128)));
+        }
         __builtin_prefetch(scales + rows_further((ptrdiff_t)quant_scale_bytes(a->type, (size_t)first_group), 64,
                                                  (ptrdiff_t)quant_scale_bytes(a->type, (size_t)all), rows));
     }
     for (int r = rows; r % DIGIT_ROWS; r++) {
         memset(to->quants[r], 0, sizeof to->quants[r]);
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             memset(to->scales[i][r], 0, sizeof to->scales[i][r]);
     }
 }
@@ -305,7 +307,8 @@ VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const s
 VEC_INLINE void digit_multiply(enum dtype type, struct digit_scratch *w, const struct product_args *a, int first_row, int rows,
                                int first_group, int groups)
 {
-    const ptrdiff_t row_bytes = (ptrdiff_t)(quant_groups(a->cols) * dtype_group_bytes[type]), bytes = low_bytes(type);
+    const enum dtype planes = planes_of(type, a->type);
+    const ptrdiff_t row_bytes = (ptrdiff_t)(quant_groups(a->cols) * dtype_group_bytes[planes]), bytes = low_bytes(planes);
     const uint8_t *ahead =
         quants_of_row(type, a, first_row, first_group).low + rows_further(first_group * bytes, DIGIT_AHEAD, row_bytes, rows);
     for (int p = 0; p < digit_panels(a->n); p++) {
@@ -322,7 +325,9 @@ VEC_INLINE void digit_multiply(enum dtype type, struct digit_scratch *w, const s
                 .group_bytes = (int)bytes,
                 .first = first_group == 0,
             };
-            if (dtype_has_halves(type))
+            if (dtype_has_halves(type) && dtype_is_affine(type))
+                digit_tile_affine_halves(digits, &tile);
+            else if (dtype_has_halves(type))
                 digit_tile_halves(digits, &tile);
             else if (dtype_is_affine(type))
                 digit_tile_affine(digits, &tile);
