@@ -219,6 +219,8 @@ const struct option option_table[] = {
      "MiB for what was read before, beyond the sessions; at most half of what is free"},
     {NULL, "", "serve.cache_dir", "DIR", NULL, OPTION_TEXT, S, AT(cache_dir), 0, 0, NULL,
      "what was read before outlives the server: in a file of this folder, for each model and its settings"},
+    {NULL, "", "serve.slot_dir", "DIR", NULL, OPTION_TEXT, S, AT(slot_dir), 0, 0, NULL,
+     "where clients may save sessions, and restore them: POST /slots/0?action=save, as llama.cpp has it"},
     {NULL, "", "serve.drain", "SECONDS", NULL, OPTION_INT, S, AT(drain), 0, 86400, NULL,
      "seconds that running requests have after SIGINT or SIGTERM; a second signal ends them at once"},
     {NULL, "", "serve.exact", "on|off", NULL, OPTION_SWITCH, S, AT(exact), 0, 0, "off,on",

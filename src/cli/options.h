@@ -99,7 +99,7 @@ struct options {
     int junk, position, trials; // junk, position: -1 is chosen
     int decode_last;
 
-    const char *host, *key_file, *cache_dir;
+    const char *host, *key_file, *cache_dir, *slot_dir;
     int port, parallel, queue, drain, cache_ram;
     bool exact;
     bool insecure;

@@ -71,6 +71,7 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
         .parallel = options->parallel,
         .queue = options->queue,
         .cache_dir = options->cache_dir,
+        .slot_dir = options->slot_dir,
         .drain = options->drain,
         .session = session_options(options),
         .speculate = strcmp(options->speculate, "off") != 0,

@@ -85,9 +85,9 @@ const char *body_said(const struct request *request, const char *name)
 
 static bool asks_for_something(const cJSON *member)
 {
-    static const char *const silent[] = {"model",         "user",   "metadata",         "service_tier",
-                                         "keep_alive",    "store",  "prompt_cache_key", "safety_identifier",
-                                         "cache_control", "stream", "id_slot"}; // change no text
+    static const char *const silent[] = {"model",         "user",  "metadata",         "service_tier",
+                                         "keep_alive",    "store", "prompt_cache_key", "safety_identifier",
+                                         "cache_control", "stream"}; // change no text
     for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
         if (strcmp(member->string, silent[i]) == 0)
             return false;

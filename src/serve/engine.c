@@ -184,12 +184,13 @@ static void drop_left(struct engine *engine)
     }
 }
 
-// The waiting task whose request has the fewest running, the oldest of these.
+// The waiting task whose request has the fewest running, the oldest of these. One that wants a slot waits for that.
 static struct task *take_task(struct engine *engine)
 {
     struct task **best = NULL;
     for (struct task **at = &engine->queue; *at; at = &(*at)->next)
-        if (best == NULL || (*at)->request->n_running < (*best)->request->n_running)
+        if (((*at)->request->how->slot < 0 || slot_is_free(&engine->slots[(*at)->request->how->slot])) &&
+            (best == NULL || (*at)->request->n_running < (*best)->request->n_running))
             best = at;
     if (best == NULL)
         return NULL;
@@ -201,7 +202,7 @@ static struct task *take_task(struct engine *engine)
 static bool any_free(const struct engine *engine)
 {
     for (int i = 0; i < engine->options.n_slots; i++)
-        if (engine->slots[i].task == NULL)
+        if (slot_is_free(&engine->slots[i]))
             return true;
     return false;
 }
@@ -239,9 +240,14 @@ static void begin_tasks(struct engine *engine)
 {
     while (engine->queue && any_free(engine)) {
         struct task *task = take_task(engine);
+        if (task == NULL)
+            return;
         const struct generation *how = task->request->how;
+        const struct prompt *prompt = &how->prompts[task->prompt];
         task->request->n_running++;
-        slot_begin(slot_choose(engine->slots, engine->options.n_slots, &how->prompts[task->prompt], how->reuse), task);
+        slot_begin(how->slot >= 0 ? &engine->slots[how->slot]
+                                  : slot_choose(engine->slots, engine->options.n_slots, prompt, how->reuse),
+                   task);
     }
 }
 
@@ -270,7 +276,8 @@ static int find_busy(struct engine *engine, struct slot **busy)
     for (int i = 0; i < engine->options.n_slots; i++) {
         struct slot *slot = &engine->slots[i];
         const struct task *task = slot->task;
-        engine->states[i] = (struct slot_state){.n_tokens = yalm_position(slot->session), .busy = task != NULL};
+        if (!slot->taken)
+            engine->states[i] = (struct slot_state){.n_tokens = yalm_position(slot->session), .busy = task != NULL};
         if (task == NULL)
             continue;
         engine->states[i].reading = generator_reads(&task->generator);
@@ -462,6 +469,25 @@ bool engine_keeps(const struct engine *engine)
 const char *engine_machine(const struct engine *engine)
 {
     return engine->machine;
+}
+
+yalm_session *engine_take_slot(struct engine *engine, int index)
+{
+    struct slot *slot = &engine->slots[index];
+    pthread_mutex_lock(&engine->lock);
+    const bool free = slot_is_free(slot);
+    slot->taken |= free;
+    pthread_mutex_unlock(&engine->lock);
+    return free ? slot->session : NULL;
+}
+
+void engine_return_slot(struct engine *engine, int index)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->slots[index].taken = false;
+    engine->slots[index].used = clock_seconds();
+    pthread_cond_signal(&engine->wake);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 struct engine_counts engine_count(struct engine *engine)

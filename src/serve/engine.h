@@ -56,5 +56,8 @@ int engine_n_slots(const struct engine *engine);
 yalm_session *engine_session(const struct engine *engine); // the first, for a model that generates nothing
 bool engine_keeps(const struct engine *engine);            // whether what sequences have read is kept beyond the sessions
 const char *engine_machine(const struct engine *engine);   // "cpu: 2 threads, avx2"
+// A slot's session, which is the caller's until it is returned; NULL while it is at work.
+yalm_session *engine_take_slot(struct engine *engine, int slot);
+void engine_return_slot(struct engine *engine, int slot);
 struct engine_counts engine_count(struct engine *engine);
 void engine_look(struct engine *engine, struct slot_state *slots); // (n_slots)

@@ -88,32 +88,6 @@ void handle_props(struct request *request)
     request_send_all(request, &out);
 }
 
-void handle_slots(struct request *request)
-{
-    struct engine *engine = request->server->engine;
-    const int n = engine_n_slots(engine);
-    struct slot_state *states = calloc((size_t)n, sizeof *states);
-    struct buffer out = {.failed = states == NULL};
-    if (states)
-        engine_look(engine, states);
-    json_open(&out, NULL, '[');
-    for (int i = 0; states && i < n; i++) {
-        const struct slot_state *s = &states[i];
-        json_open(&out, NULL, '{');
-        json_integer(&out, "id", i);
-        json_integer(&out, "n_ctx", engine_context(engine));
-        json_integer(&out, "n_tokens", s->n_tokens);
-        json_flag(&out, "is_processing", s->busy);
-        json_text(&out, "state", !s->busy ? "idle" : s->reading ? "reading" : "writing");
-        json_integer(&out, "n_prompt", (long long)s->n_prompt);
-        json_integer(&out, "n_generated", (long long)s->n_generated);
-        json_close(&out, "}");
-    }
-    json_close(&out, "]");
-    free(states);
-    request_send_all(request, &out);
-}
-
 void handle_metrics(struct request *request)
 {
     const struct engine_counts c = engine_count(request->server->engine);

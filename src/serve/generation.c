@@ -170,13 +170,15 @@ bool generation_read(struct request *request, const char *stop)
     how->options.max_tokens = -1;
     how->options.n_likely = -1;
     how->reuse = true;
+    how->slot = -1;
     int64_t n = 1;
     yalm_error error;
     if (!read_sampling(request) || !read_seed(request) || !read_stops(request, stop) ||
         !body_integer(request, request->json, "n", 1, MAX_CHOICES, &n) ||
         !body_integer(request, request->json, "max_tokens", -1, INT32_MAX, &how->options.max_tokens) ||
         !body_bool(request, request->json, "ignore_eos", &how->options.ignore_eos) ||
-        !body_bool(request, request->json, "cache_prompt", &how->reuse))
+        !body_bool(request, request->json, "cache_prompt", &how->reuse) ||
+        !body_integer(request, request->json, "id_slot", -1, engine_n_slots(request->server->engine) - 1, &how->slot))
         return false;
     how->n_choices = (int)n;
     if (yalm_sampling_check(request->server->model, &how->options.sampling, &error) == YALM_OK)

@@ -252,7 +252,8 @@ static void handle(struct request *request)
 {
     if (request->body.failed)
         request_fail(request, 503, "out of memory for the body");
-    else if (strcmp(request->route->method, "POST") != 0 || body_parse(request))
+    else if (strcmp(request->route->method, "POST") != 0 || (!request->body.length && request->route->handle == handle_slot) ||
+             body_parse(request))
         (request->route->vectors ? reading_queue : reading_handle)(
             request->route->vectors ? request->server->embedding : request->server->reading, request);
 }

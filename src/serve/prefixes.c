@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 static uint32_t exact_by(const yalm_session_options *facts)
@@ -51,6 +52,16 @@ struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes)
     return NULL;
 }
 
+void prefixes_release(struct prefixes *prefixes)
+{
+    if (prefixes->claim) {
+        unlink(prefixes->claim);
+        close(prefixes->claim_file);
+    }
+    free(prefixes->claim);
+    prefixes->claim = NULL;
+}
+
 void prefixes_close(struct prefixes *prefixes)
 {
     if (prefixes == NULL)
@@ -61,6 +72,7 @@ void prefixes_close(struct prefixes *prefixes)
             free(page->state);
             free(page);
         }
+    prefixes_release(prefixes);
     free(prefixes->buckets);
     free(prefixes->found);
     free(prefixes->tokens);

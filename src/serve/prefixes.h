@@ -50,8 +50,9 @@ struct prefix prefixes_find(struct prefixes *prefixes, const int32_t *tokens, si
 uint64_t prefixes_bytes(const struct prefixes *prefixes); // that are taken now
 
 // Keeps it all in a file of the folder, whose name says for which model and settings it is; the file appears when all of it is
-// written, or not at all.
-yalm_status prefixes_save(const struct prefixes *prefixes, const char *folder, yalm_error *error);
-// Takes in what such a file has, as far as there is memory. YALM_OK also where there is no file; YALM_FAILED where it is
-// damaged: what lies before the damage has been taken in.
+// written, or not at all. YALM_FAILED where another server has claimed it.
+yalm_status prefixes_save(struct prefixes *prefixes, const char *folder, yalm_error *error);
+// Claims such a file until prefixes_release(), and takes in what it has, as far as there is memory. YALM_OK also where there is
+// no file. YALM_FAILED where it is damaged: what lies before that has been taken in; or where another server has claimed it.
 yalm_status prefixes_load(struct prefixes *prefixes, const char *folder, yalm_error *error);
+void prefixes_release(struct prefixes *prefixes); // prefixes_close() does it, too

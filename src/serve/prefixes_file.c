@@ -4,10 +4,12 @@
 // there, so behind damage nothing is believed.
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -53,6 +55,36 @@ static char *path_in(const struct prefixes *prefixes, const char *folder)
 static yalm_status io_error(const char *path, yalm_error *error)
 {
     return error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+}
+
+// Two servers must not write the same file. A claim is a locked file beside it, so it ends with its process. Who locks one that
+// has been removed meanwhile tries again. Where no lock is to be had, nobody has one.
+static bool claim(struct prefixes *prefixes, const char *path)
+{
+    const char *name = strrchr(path, '/') + 1;
+    struct stat ours, theirs;
+    while (prefixes->claim == NULL) {
+        char *lock = NULL;
+        if (asprintf(&lock, "%.*s.%s.lock", (int)(name - path), path, name) < 0)
+            return true;
+        const int file = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0) {
+            if (stat(lock, &theirs) == 0 && fstat(file, &ours) == 0 && ours.st_ino == theirs.st_ino) {
+                prefixes->claim = lock;
+                prefixes->claim_file = file;
+                return true;
+            }
+            close(file);
+            free(lock);
+            continue;
+        }
+        const bool other = file >= 0 && errno == EWOULDBLOCK;
+        if (file >= 0)
+            close(file);
+        free(lock);
+        return !other;
+    }
+    return true;
 }
 
 // ---------------------------------------------------------------- writing
@@ -135,12 +167,15 @@ static void remove_begun(const char *path, const char *folder)
         closedir(found);
 }
 
-yalm_status prefixes_save(const struct prefixes *prefixes, const char *folder, yalm_error *error)
+yalm_status prefixes_save(struct prefixes *prefixes, const char *folder, yalm_error *error)
 {
     char *path = path_in(prefixes, folder);
     struct page **pages = list_pages(prefixes);
     struct new_file made = {0};
     yalm_status status = path && pages ? YALM_OK : error_set(error, YALM_NO_MEMORY, "%s: no memory for pages", folder);
+    if (status == YALM_OK && !claim(prefixes, path))
+        status = error_set(error, YALM_FAILED, "%s: what this server has read is not kept, for another one keeps its own there",
+                           path);
     if (status == YALM_OK)
         remove_begun(path, folder);
     if (status == YALM_OK)
@@ -240,6 +275,7 @@ yalm_status prefixes_load(struct prefixes *prefixes, const char *folder, yalm_er
     char *path = path_in(prefixes, folder);
     if (path == NULL)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory for pages", folder);
+    const bool ours = claim(prefixes, path);
     struct kept_file r = {.prefixes = prefixes, .file = file_open_at_once(path, "rb")};
     yalm_status status = YALM_OK;
     if (r.file)
@@ -248,6 +284,12 @@ yalm_status prefixes_load(struct prefixes *prefixes, const char *folder, yalm_er
         status = io_error(path, error);
     if (r.file)
         fclose(r.file);
+    if (status == YALM_OK && !ours)
+        status =
+            error_set(error, YALM_FAILED,
+                      "%s: another server keeps what it reads there; what this one reads is lost, unless that one ends first: "
+                      "name another folder",
+                      path);
     free(r.places);
     free(path);
     return status;

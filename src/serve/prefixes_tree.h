@@ -41,6 +41,8 @@ struct prefixes {
     const void **found; // (context / PAGE_TOKENS)
     size_t context;
     int32_t *tokens; // (context)
+    char *claim;     // a file that is locked while this server may write its own, owned; NULL: none
+    int claim_file;
 };
 
 // The page at a place; NULL: it is not there any more.

@@ -37,5 +37,6 @@ const struct route routes[] = {
     {"GET", "/props", OPENAI, false, handle_props, false},
     {"GET", "/metrics", OPENAI, false, handle_metrics, false},
     {"GET", "/slots", OPENAI, false, handle_slots, false},
+    {"POST", "/slots/", OPENAI, false, handle_slot, false},
 };
 const int n_routes = sizeof routes / sizeof routes[0];

@@ -92,6 +92,12 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
         engine_close(server->engine);
         return error->status;
     }
+    if (options->slot_dir && access(options->slot_dir, W_OK | X_OK) != 0) {
+        error_set(error, YALM_USAGE, "serve.slot_dir: %s: %s: name a folder that can be written to", options->slot_dir,
+                  strerror(errno));
+        engine_close(server->engine);
+        return error->status;
+    }
     int port;
     const bool started = (server->reading = reading_open()) && (server->embedding = reading_open());
     if (!started)

@@ -10,6 +10,7 @@ struct serve_options {
     int parallel, queue;   // sessions, and requests that may wait besides
     uint64_t cache_bytes;  // for what sequences have read, beyond the sessions
     const char *cache_dir; // where that is kept when the server ends; NULL: nowhere
+    const char *slot_dir;  // where clients may keep sessions; NULL: nowhere
     int drain;             // seconds that running requests have once a signal ends the server
     yalm_session_options session;
     bool speculate;                       // tokens are guessed and evaluated several at once; `draft` does it too: NULL: none

@@ -46,6 +46,8 @@ void handle_ollama_tags(struct request *request);
 void handle_ollama_ps(struct request *request);
 void handle_ollama_show(struct request *request);
 void handle_ollama_version(struct request *request);
+void handle_slots(struct request *request); // slots.c
+void handle_slot(struct request *request);
 void handle_page(struct request *request); // page.c
 void handle_openapi(struct request *request);
 void handle_models(struct request *request); // facts.c
@@ -53,7 +55,6 @@ void handle_model(struct request *request);
 void handle_health(struct request *request);
 void handle_metrics(struct request *request);
 void handle_props(struct request *request);
-void handle_slots(struct request *request);
 void handle_tokenize(struct request *request);
 void handle_detokenize(struct request *request);
 void handle_embeddings(struct request *request); // vectors.c

@@ -47,6 +47,11 @@ static size_t held_by(const struct slot *slot, const struct prompt *prompt, size
     return own > shared ? own : shared;
 }
 
+bool slot_is_free(const struct slot *slot)
+{
+    return slot->task == NULL && !slot->taken;
+}
+
 struct slot *slot_choose(struct slot *slots, int n_slots, const struct prompt *prompt, bool reuse)
 {
     const size_t kept = PAGE_TOKENS * prefixes_find(slots->prefixes, prompt->ids, prompt->n).n_pages;
@@ -54,7 +59,7 @@ struct slot *slot_choose(struct slot *slots, int n_slots, const struct prompt *p
     size_t most = 0;
     for (int i = 0; i < n_slots; i++) {
         struct slot *slot = &slots[i];
-        if (slot->task)
+        if (!slot_is_free(slot))
             continue;
         if (oldest == NULL || slot->used < oldest->used)
             oldest = slot;

@@ -15,6 +15,7 @@ struct slot {
         struct prefix_place moving; // the answer's, which moves on with it
     } checkpoints;
     struct task *task;             // NULL: free
+    bool taken;                    // its session is another thread's for a while: engine_take_slot()
     double used;                   // when it was last
     struct speculator *speculator; // NULL: nothing is guessed. It knows earlier conversations, too
     struct draft *draft;           // NULL: none
@@ -27,6 +28,7 @@ void slot_close(struct slot *slot);
 // The free slot that is best for the prompt: the one that can go on from most of its beginning, by itself or with what is kept,
 // unless that is little of either; then the one that was used longest ago. NULL where none is free.
 struct slot *slot_choose(struct slot *slots, int n_slots, const struct prompt *prompt, bool reuse);
+bool slot_is_free(const struct slot *slot);
 void slot_begin(struct slot *slot, struct task *task);
 
 // generator_next() of its task, whose `finish` it sets; what is kept of the prompt need not be read.

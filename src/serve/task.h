@@ -24,6 +24,7 @@ struct generation {
     struct speech_calls calls; // options.calls
     struct held_calls held;    // options.held
     struct kept_grammar *kept; // what `held` takes its grammar from, to be released; NULL: none
+    int64_t slot;              // that it waits for; -1: any
     bool reuse;                // may begin with what a session holds
 };
 

@@ -291,6 +291,26 @@ static void save(void)
         }
     closedir(listed);
     assert_int_equal(n, 1);
+    prefixes_release(prefixes);
+}
+
+static void test_one_server_alone_writes_a_file(void **state)
+{
+    (void)state;
+    yalm_error error = {0};
+    struct prefixes *other = prefixes_open(session, 12 * state_bytes);
+    read_with_states(1, 64, 7, 3);
+    save();
+    assert_int_equal(prefixes_load(prefixes, folder, &error), YALM_OK);
+    assert_int_equal(prefixes_load(prefixes, folder, &error), YALM_OK);
+    assert_int_equal(prefixes_load(other, folder, &error), YALM_FAILED);
+    assert_non_null(strstr(error.text, "another server keeps"));
+    assert_int_equal(prefixes_find(other, text_of(1, 64), CONTEXT).n_pages, 6); // it reads what is there
+    assert_int_equal(prefixes_save(other, folder, &error), YALM_FAILED);
+    assert_non_null(strstr(error.text, "is not kept"));
+    prefixes_release(prefixes); // the first one ends
+    assert_int_equal(prefixes_save(other, folder, &error), YALM_OK);
+    prefixes_close(other);
 }
 
 // What a tree that has taken in the file finds of the sequences, in so much memory; the error's text comes to lie in *said.
@@ -378,6 +398,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_states_of_least_worth_give_way, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_last_checkpoints_stay, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_files, set_up_files, tear_down_files),
+        cmocka_unit_test_setup_teardown(test_one_server_alone_writes_a_file, set_up_files, tear_down_files),
         cmocka_unit_test_setup_teardown(test_damaged_files, set_up_files, tear_down_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
