@@ -15,25 +15,6 @@ static int add_part(struct automaton *a, int came, int part)
     return came;
 }
 
-// Within a bag, before or behind a part: the bag may end, or go on with a separator and a part.
-void bag_between(struct automaton *a, struct stack_node node)
-{
-    const struct bag *bag = &a->grammar->bags[a->grammar->elements[node.place].index];
-    int count = 0, n_must = 0;
-    for (int at = node.came; at != NO_STACK; at = a->nodes[at].below, count++)
-        n_must += bag->parts[a->nodes[at].place].must;
-    a->work_left -= count;
-    if (n_must == bag->n_must && count >= bag->least)
-        stack_meet(a, stack_make(a, node.place + 2 + bag->n, node.below, NO_STACK));
-    const int choice = stack_make(a, node.place + 1, node.below, node.came);
-    if (bag->most >= 0 && count >= bag->most)
-        return;
-    if (count == 0)
-        stack_meet(a, choice);
-    else
-        stack_meet_rule(a, bag->separator, choice);
-}
-
 // Whether any of the parts first..first + n - 1, as they are sorted, may come next. Where the number of parts is limited, what
 // must come has its room.
 static bool any_left(struct automaton *a, const struct bag *bag, int came, int first, int n)
@@ -50,24 +31,56 @@ static bool any_left(struct automaton *a, const struct bag *bag, int came, int f
     return (bag->most >= 0 && count + 1 + n_must > bag->most ? musts_left : n) > 0;
 }
 
-// The parts that may come next: those that are sorted together, others one by one.
-void bag_choice(struct automaton *a, struct stack_node node)
+// The parts that may come next: those that are sorted together, others one by one. False: there are none. meet: go on with them.
+static bool choose(struct automaton *a, struct stack_node node, bool meet)
 {
     const struct bag *bag = &a->grammar->bags[a->grammar->elements[node.place].index];
     int count = 0, n_must = bag->n_must;
-    if (bag->n_sorted > 0 && any_left(a, bag, node.came, 0, bag->n_sorted))
+    bool any = bag->n_sorted > 0 && any_left(a, bag, node.came, 0, bag->n_sorted);
+    if (any && meet)
         stack_meet(a, stack_make(a, bag->root, node.below, node.came));
-    for (int at = node.came; at != NO_STACK && bag->n_sorted < bag->n; at = a->nodes[at].below)
+    if (bag->n_sorted == bag->n || (any && !meet))
+        return any;
+    for (int at = node.came; at != NO_STACK; at = a->nodes[at].below)
         n_must -= bag->parts[a->parts[count++] = a->nodes[at].place].must;
-    for (int i = 0, left = count; i < bag->n && bag->n_sorted < bag->n && !a->failed; i++) {
+    for (int i = 0, left = count; i < bag->n && !a->failed; i++) {
         const struct bag_part *part = &bag->parts[i];
         const bool came = left > 0 && a->parts[left - 1] == i;
         while (left > 0 && a->parts[left - 1] == i)
             left--;
         a->work_left--;
-        if (bag->ranks[i] < 0 && !(came && !part->again) && (bag->most < 0 || count + 1 + n_must - part->must <= bag->most))
+        if (bag->ranks[i] >= 0 || (came && !part->again) || a->grammar->rules[part->rule].n == 0 ||
+            (bag->most >= 0 && count + 1 + n_must - part->must > bag->most))
+            continue;
+        any = true;
+        if (meet)
             stack_meet_rule(a, part->rule, stack_make(a, node.place + 1 + i, node.below, node.came));
     }
+    return any;
+}
+
+void bag_choice(struct automaton *a, struct stack_node node)
+{
+    choose(a, node, true);
+}
+
+// Within a bag, before or behind a part: the bag may end, or go on with a separator and a part.
+void bag_between(struct automaton *a, struct stack_node node)
+{
+    const struct bag *bag = &a->grammar->bags[a->grammar->elements[node.place].index];
+    int count = 0, n_must = 0;
+    for (int at = node.came; at != NO_STACK; at = a->nodes[at].below, count++)
+        n_must += bag->parts[a->nodes[at].place].must;
+    a->work_left -= count;
+    if (n_must == bag->n_must && count >= bag->least)
+        stack_meet(a, stack_make(a, node.place + 2 + bag->n, node.below, NO_STACK));
+    if (!choose(a, node, false))
+        return;
+    const int choice = stack_make(a, node.place + 1, node.below, node.came);
+    if (count == 0)
+        stack_meet(a, choice);
+    else
+        stack_meet_rule(a, bag->separator, choice);
 }
 
 // The byte has come where parts go on with other ones.

@@ -50,7 +50,8 @@ static bool read_chat(struct request *request, struct chat_request *chat)
 
 static void add_logprobs(const struct task *task, size_t from, struct buffer *out)
 {
-    if (task->request->how->options.n_likely < 0 || from == task->generator.scores.n) {
+    const struct chat_request *chat = task->request->api;
+    if (task->request->how->options.n_likely < 0 || (chat->head.stream && from == task->generator.scores.n)) {
         json_raw(out, "logprobs", "null");
         return;
     }

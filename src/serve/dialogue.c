@@ -59,11 +59,32 @@ static bool open_arguments(cJSON *message)
     return true;
 }
 
+// Whether the template may know the role: those of the APIs, and what it has in quotes.
+static bool is_role(const struct request *request, const char *role)
+{
+    static const char *const common[] = {"system", "developer", "user", "assistant", "tool", "function"};
+    const char *template = yalm_model_facts(request->server->model)->chat_template;
+    const size_t length = strlen(role);
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (strcmp(common[i], role) == 0)
+            return true;
+    for (const char *at = template; at && length && (at = strstr(at, role)); at++)
+        if (at > template && strchr("'\"", at[-1]) && at[length] == at[-1])
+            return true;
+    return false;
+}
+
 static bool read_message(struct request *request, const cJSON *message, int i, cJSON *messages)
 {
     const cJSON *role = body_member(message, "role");
     if (!cJSON_IsString(role))
         return refuse(request, i, "expected an object with a 'role'");
+    if (!is_role(request, role->valuestring))
+        return request_fail(
+            request, 400,
+            "'messages', number %d: role '%.40s': expected system, developer, user, assistant or tool, or one that "
+            "the model's template names",
+            i + 1, role->valuestring);
     if (body_member(message, "content") == NULL && strcmp(role->valuestring, "assistant") != 0)
         return refuse(request, i, "expected a 'content'");
     cJSON *copy = cJSON_Duplicate(message, true), *content = content_text(body_member(message, "content"));
@@ -430,6 +451,15 @@ bool dialogue_render(struct request *request, struct dialogue *dialogue, char **
     return rendered;
 }
 
+// The tool that must be called; "": one of several; NULL: none must.
+static const char *must_call(const struct dialogue *dialogue)
+{
+    const cJSON *only = cJSON_GetArraySize(dialogue->tools) == 1 ? body_member(dialogue->tools->child, "function") : NULL;
+    if (dialogue->choice != TOOLS_REQUIRED)
+        return NULL;
+    return dialogue->chosen ? dialogue->chosen : only ? body_member(only, "name")->valuestring : "";
+}
+
 bool dialogue_prompt(struct request *request, struct dialogue *dialogue)
 {
     char *text;
@@ -442,7 +472,8 @@ bool dialogue_prompt(struct request *request, struct dialogue *dialogue)
     options->reasoning_end = speech_reasoning_end(text, length);
     if (dialogue->tools) {
         const struct call_form *form = &request->server->calls.form;
-        request->how->calls = (struct speech_calls){form, dialogue->tools, speech_call_begun(form, text, length)};
+        request->how->calls =
+            (struct speech_calls){form, dialogue->tools, speech_call_begun(form, text, length), must_call(dialogue)};
         options->calls = &request->how->calls;
     }
     options->spell_control = dialogue->forms || dialogue->tools; // a model's marks are control tokens

@@ -73,6 +73,19 @@ static bool read_bias(struct request *request, const cJSON *item, int number)
     return text ? add_text_bias(request, text, bias) : add_bias(request, (int32_t)id, bias);
 }
 
+static bool bans_all(const yalm_sampling *sampling, int n_vocab)
+{
+    bool *banned = sampling->n_biases < n_vocab ? NULL : calloc((size_t)n_vocab, sizeof *banned);
+    int n = 0;
+    for (int i = 0; banned && i < sampling->n_biases; i++) {
+        bool *one = &banned[sampling->biases[i].token];
+        n += !*one && sampling->biases[i].bias == -INFINITY;
+        *one |= sampling->biases[i].bias == -INFINITY;
+    }
+    free(banned);
+    return n == n_vocab;
+}
+
 // {"1234": -100}, or [[1234, -100]] as llama.cpp has it: from -100, which bans the token, to 100.
 static bool read_biases(struct request *request)
 {
@@ -90,7 +103,8 @@ static bool read_biases(struct request *request)
         if (!read_bias(request, item, ++number))
             return false;
     }
-    return true;
+    return !bans_all(&request->how->options.sampling, yalm_model_facts(request->server->model)->vocab_size) ||
+           request_fail(request, 400, "'logit_bias': it bans every token");
 }
 
 #define AT(member) offsetof(yalm_sampling, member)

@@ -156,9 +156,31 @@ bool speech_call_begins(const struct speech *speech, struct span begun[2])
     return r->unsure && !r->near && r->calls && r->calls->form->marks[0][0];
 }
 
+// Where a call must come, what is cut off before its arguments is one all the same, or nothing where nobody knows of which tool.
+static bool end_begun(struct speech *speech)
+{
+    struct reading *r = &speech->reading;
+    const char *must = r->calls ? r->calls->must : NULL;
+    const bool begins = r->part == &speech->content && r->text.length > 0 && speech->content.length == 0;
+    if (must == NULL || speech->n_calls > 0 || !(r->unsure ? !r->has_arguments : begins))
+        return false;
+    struct buffer *name = &speech_call(speech)->name;
+    if (!r->unsure || !r->has_name) {
+        name->length = 0;
+        buffer_text(name, must);
+    }
+    if (name->length)
+        speech_tell_call(speech);
+    r->unsure = false;
+    r->text.length = 0;
+    return true;
+}
+
 void speech_end(struct speech *speech)
 {
     struct reading *r = &speech->reading;
+    if (end_begun(speech))
+        return;
     buffer_add(&r->text, "", 0);
     if (r->text.failed)
         return;

@@ -21,6 +21,7 @@ struct speech_calls {
     const struct call_form *form;
     const cJSON *tools; // a list as in OpenAI's API: other names are text; NULL: any name will do
     bool begun;         // the prompt's end has begun one: speech_call_begun()
+    const char *must;   // NULL: text may come, too; else a call must, of the tool so named, or "": of any
 };
 
 // The marks that the template has: a set of enum speech_marks. Control tokens spell them.

@@ -407,6 +407,11 @@ def test_objects_never_run_into_a_dead_end(match):
     texts = ['{"a":0,"b', '{"a":0,"c', '{"a":0,"d', '{"d":3,"b', '{"d":3,"b":1,', '{"d":3,"b":1}']
     found = match("schema", {**schema, "maxProperties": 2, "required": ["d"]}, texts)
     assert [answer != "no" for answer in found] == [False, False, True, True, False, True]
+    assert match("schema", schema, ['{"d":3,"b":1,"a":0,"c":2', '{"d":3,"b":1,"a":0,"c":2,']) == ["more", "no"]
+    assert (
+        match("schema", {**schema, "additionalProperties": {"const": 9}, "maxProperties": 1}, ['{"x":9,', '{"a":0,'])
+        == ["no"] * 2
+    )
     found = match("schema", {**schema, "minProperties": 3}, ['{"d":3,"b":1', '{"d":3,"b":1}', '{"d":3,"b":1,"a":0}'])
     assert found == ["more", "no", "yes"]
 

@@ -259,6 +259,25 @@ def test_a_call_that_must_come(talker, seed):
     assert len(one["message"]["tool_calls"]) == 1
 
 
+@pytest.mark.parametrize("limit", range(1, 12))
+def test_a_call_that_must_come_and_is_cut(talker, limit):
+    """What has begun is a call without its end, never text; without a name it is nothing."""
+    named = {"type": "function", "function": {"name": "second"}}
+    for choice, tools in ((named, TOOLS), ("required", TOOLS[1:]), ("required", TOOLS)):
+        fields = {"tools": tools, "tool_choice": choice, "max_tokens": limit, "seed": 3}
+        answer = talker.chat(**fields)["choices"][0]
+        message = answer["message"]
+        assert answer["finish_reason"] == "length" and not message["content"], message
+        calls = message.get("tool_calls", [])
+        assert len(calls) == 1 if choice == named or len(tools) == 1 else len(calls) <= 1
+        assert {call["function"]["name"] for call in calls} <= {tool["function"]["name"] for tool in tools}
+        body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True, **fields}
+        deltas = [event["choices"][0]["delta"] for event in talker.post("/v1/chat/completions", **body).events]
+        names = [call["function"]["name"] for delta in deltas for call in delta.get("tool_calls", []) if "id" in call]
+        assert names == [call["function"]["name"] for call in calls]
+        assert not any(delta.get("content") for delta in deltas)
+
+
 def test_log_probabilities(talker):
     whole = talker.chat(max_tokens=8, seed=1, logprobs=True, top_logprobs=2, cache_prompt=False)["choices"][0]
     tokens = whole["logprobs"]["content"]
@@ -274,6 +293,17 @@ def test_log_probabilities(talker):
     events = talker.post("/v1/chat/completions", logprobs=True, top_logprobs=2, **body).events
     parts = [event["choices"][0]["logprobs"] for event in events]
     assert [token for part in parts if part for token in part["content"]] == tokens
+
+
+def test_log_probabilities_of_no_token(talker):
+    choice = talker.chat(logprobs=True, top_logprobs=2, max_tokens=0)["choices"][0]
+    assert choice["logprobs"] == {"content": []} and choice["finish_reason"] == "length"
+    assert talker.chat(max_tokens=0)["choices"][0]["logprobs"] is None
+
+
+def test_a_role_that_the_template_names(calling):
+    answer = calling("{{ 'wizard' }}").post("/apply-template", messages=[{"role": "wizard", "content": "x"}])
+    assert answer.status == 200 and "[wizard] x" in answer.json["prompt"]
 
 
 def test_several_choices_and_limits(talker):
@@ -297,6 +327,12 @@ def test_several_choices_and_limits(talker):
         ),
         ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "'tool_calls': expected"),
         ({"messages": [{"role": "user"}]}, "number 1: expected a 'content'"),
+        (
+            {"messages": [{"role": "wizard", "content": ""}]},
+            "number 1: role 'wizard': expected system, developer, user",
+        ),
+        ({"messages": [{"role": "", "content": ""}]}, "number 1: role '': expected"),
+        ({"logit_bias": {str(token): -100 for token in range(4096)}}, "'logit_bias': it bans every token"),
         ({"tools": 5}, "'tools': expected a list"),
         ({"functions": [{"name": "first"}]}, "'functions': an older form of 'tools'"),
         ({"tools": [{"type": "function"}]}, "'tools', number 1: expected"),
