@@ -249,11 +249,11 @@ VEC_INLINE void tiles_matmul(enum dtype type, int w_parts, int x_parts, int pack
         .panel = panel_bytes(m->cols, packed),
     };
     configure_tiles();
-    const int per_block = tokens_a_block(m->n);
+    const int per_block = tokens_a_block(m->n), tall = rows_a_block(m->n);
     for (int t = 0; t < m->n; t += per_block)
-        for (int r = m->first_row; r < m->last_row; r += TALL)
+        for (int r = m->first_row; r < m->last_row; r += tall)
             for (int k = 0; k < m->cols; k += DEEP(packed))
-                tiles_block(type, w_parts, x_parts, packed, &a, r, m->last_row - r < TALL ? m->last_row - r : TALL, t,
+                tiles_block(type, w_parts, x_parts, packed, &a, r, m->last_row - r < tall ? m->last_row - r : tall, t,
                             m->n - t < per_block ? m->n - t : per_block, k,
                             m->cols - k < DEEP(packed) ? m->cols - k : DEEP(packed));
     _tile_release();

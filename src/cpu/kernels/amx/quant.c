@@ -385,11 +385,11 @@ VEC_INLINE void tiles_matmul(enum dtype type, const struct product_args *m)
         .panel_scales = scales_size(m->cols),
     };
     configure_tiles();
-    const int per_block = tokens_a_block(m->n);
+    const int per_block = tokens_a_block(m->n), tall = rows_a_block(m->n);
     for (int t = 0; t < m->n; t += per_block)
-        for (int r = m->first_row; r < m->last_row; r += TALL)
+        for (int r = m->first_row; r < m->last_row; r += tall)
             for (int k = 0; k < m->cols; k += DEEP)
-                tiles_block(type, &a, r, m->last_row - r < TALL ? m->last_row - r : TALL, t,
+                tiles_block(type, &a, r, m->last_row - r < tall ? m->last_row - r : tall, t,
                             m->n - t < per_block ? m->n - t : per_block, k, m->cols - k < DEEP ? m->cols - k : DEEP);
     _tile_release();
 }
