@@ -50,8 +50,8 @@ struct batch {
     // is 0 then, and the cache holds nothing for later batches. Tokens see no other text's. NULL: one text.
     const struct extent *texts;
     const uint8_t *types;
-    bool normed; // `hidden` is normalised by the last norm, where the model has one
-    bool apart;  // each token becomes, to the bit, what it would in a batch of its own; n is at most what most_apart() says
+    bool normed;     // `hidden` is normalised by the last norm, where the model has one
+    bool apart;      // each token becomes, to the bit, what it would in a batch of its own; n is at most what most_apart() says
     bool last_apart; // only the last one does, behind others of a prompt: with exact bits, where no layer recurs
 };
 

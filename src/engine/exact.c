@@ -2,8 +2,8 @@
 //
 // Kernels for many tokens and those for one add up in another order. So a session with options.exact says of each token by
 // which of the two it goes, whatever else there is to be evaluated. A prompt's tokens go by those of many, however few there
-// are. The one whose logits are drawn from (YALM_LOGITS_LAST) goes alone, as do those drawn. A prompt that goes on behind them
-// would have read them together: they are not settled, and it reads them again.
+// are. The one whose logits are drawn from (YALM_LOGITS_LAST) goes by those of one, as do those drawn. A prompt that goes on
+// behind them would have read them together: they are not settled, and it reads them again.
 
 #include <string.h>
 

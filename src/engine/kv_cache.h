@@ -27,8 +27,8 @@ struct kv_policy {
 // `context` positions of a layer with this window; 0: none.
 struct kv_policy kv_policy_make(int context, int sliding_window, bool endless, int n_sinks, int chunk);
 
-// Makes the ring longer, so that it ends at positions that are multiples of KV_ALIGNMENT, whatever `chunk` is. Of a session that
-// ends with its context.
+// Makes the ring longer, so that it ends at positions that are multiples of KV_ALIGNMENT, whatever `chunk` is. Of a session
+// that ends with its context.
 enum { KV_ALIGNMENT = 192 };
 void kv_policy_align(struct kv_policy *policy);
 
