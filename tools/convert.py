@@ -293,7 +293,7 @@ def read_directory(model_dir: Path) -> Source:
         locate(model_dir, name)
     tokenizer = read_tokenizer(model_dir, config.facts)
     with form_expected(model_dir):
-        config.facts.update(read_pooling(model_dir, tokenizer.end))
+        config.facts.update(read_pooling(model_dir, tokenizer.end, tensors))
         if "score" in config.facts:
             config.facts["score"] = {
                 "between": tokenizer.between,

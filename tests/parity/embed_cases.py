@@ -52,6 +52,14 @@ def bert(**more):
     ) | more  # fmt: skip
 
 
+def gemma3():
+    """EmbeddingGemma: windows to both sides, and two dense layers behind the pooling."""
+    config = generator.gemma3(
+        DIM, FFN, 4, 3, 1, len(pieces()), POSITIONS, 1e6, head_dim=20, tied=True, window=23, pattern=2, pad_token_id=0
+    )
+    return config | dict(architectures=["Gemma3TextModel"], use_bidirectional_attention=True, query_pre_attn_scalar=16)
+
+
 def make_cases():
     scores = dict(architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
     return {
@@ -60,6 +68,7 @@ def make_cases():
             Case("bert-mean", bert()),
             Case("bert-first", bert(hidden_act="gelu_new", layer_norm_eps=1e-3), "cls_token", dict(lowercase=False)),
             Case("bert-score", bert(**scores), None),
+            Case("gemma3-mean", gemma3(), dense=(96, 40)),
         )
     }
 
@@ -141,14 +150,35 @@ def write(case, folder):
             return 0.2 * drawn
         return drawn * np.float32(0.6 if "embeddings" in name else 1.8 / shape[-1] ** 0.5)
 
+    bert_like = "type_vocab_size" in case.config
+    own, make = (shapes(case.config), make) if bert_like else (generator.tensor_shapes(case.config), filled(case))
     (folder / "config.json").write_text(json.dumps(case.config))
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(case)))
-    generator.write_shard(folder / "model.safetensors", shapes(case.config), make, "fp32")
+    generator.write_shard(folder / "model.safetensors", own, make, "fp32")
     if case.pooling:
-        kinds = ("Transformer", "Pooling", "Normalize")
+        kinds = ("Transformer", "Pooling", *["Dense"] * len(case.dense), "Normalize")
         modules = [{"path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
                    for i, kind in enumerate(kinds)]  # fmt: skip
         (folder / "modules.json").write_text(json.dumps(modules))
         (folder / "1_Pooling").mkdir()
         (folder / "1_Pooling/config.json").write_text(json.dumps({f"pooling_mode_{case.pooling}": True}))
+    width = case.config["hidden_size"]
+    for i, rows in enumerate(case.dense, 2):
+        dense = folder / f"{i}_Dense"
+        dense.mkdir()
+        settings = dict(in_features=width, out_features=rows, bias=False)
+        identity = "torch.nn.modules.linear.Identity"
+        (dense / "config.json").write_text(json.dumps(settings | dict(activation_function=identity)))
+        generator.write_shard(
+            dense / "model.safetensors",
+            {"linear.weight": (rows, width)},
+            lambda name, shape: rng.standard_normal(int(np.prod(shape)), dtype=np.float32)
+            / np.float32(shape[1] ** 0.5),
+            "fp32",
+        )
+        width = rows
     return folder
+
+
+def filled(case):
+    return generator.filler(case.config, "fp32", 0)

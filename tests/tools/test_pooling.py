@@ -53,7 +53,11 @@ def test_names_without_their_first_part(directory, convert):
 @pytest.mark.parametrize(
     ("modules", "settings", "text"),
     [
-        (("Transformer", "Pooling", "Dense"), None, 'module "sentence_transformers.models.Dense" is not supported'),
+        (
+            ("Transformer", "Pooling", "WordWeights"),
+            None,
+            'module "sentence_transformers.models.WordWeights" is not supported',
+        ),
         (("Transformer", "Pooling"), {"pooling_mode_max_tokens": True}, 'pooling by ["max_tokens"] is not supported'),
         (
             ("Transformer", "Pooling"),

@@ -243,6 +243,9 @@ ARCHITECTURES = {
     "Gemma3ForCausalLM": Architecture(
         "gemma3_text", GEMMA3, "types", ("attention_bias",), ("norms_around", "qk_norm"), changes=Changes(norm_plus=1.0)
     ),
+    "Gemma3TextModel": Architecture(
+        "gemma3_text", GEMMA3, "types", ("attention_bias",), ("norms_around", "qk_norm"), changes=Changes(norm_plus=1.0)
+    ),
     "Gemma4ForCausalLM": Architecture("gemma4_text", GEMMA4, "types", ("attention_bias",), changes=GEMMA4_CHANGES),
     "Gemma4UnifiedForCausalLM": Architecture(
         "gemma4_unified_text", GEMMA4_UNIFIED, "types", ("attention_bias",), changes=GEMMA4_CHANGES

@@ -214,7 +214,8 @@ def _usual_keys(values: dict, names: tuple, path: Path) -> dict:
 def _architecture(values: dict, path: Path) -> str:
     names = values.get("architectures")
     if names is None:  # older files have the type alone
-        names = [name for name, known in ARCHITECTURES.items() if known.model_type == values.get("model_type")] or None
+        named = [name for name, known in ARCHITECTURES.items() if known.model_type == values.get("model_type")]
+        names = named[:1] or None
     if names not in [[name] for name in ARCHITECTURES]:
         found = "nothing" if names is None else shown(names)
         first = names[0] if isinstance(names, list) and len(names) == 1 else ""
@@ -316,7 +317,11 @@ def _gemma(keys: Keys, facts: dict) -> None:
         if cap is not None:
             facts[fact] = cap
     if keys.flag("use_bidirectional_attention", False):
-        raise keys.error("use_bidirectional_attention is true, which is not supported")
+        if "sliding_window_pattern" not in keys.defaults or keys.defaults["attn_logit_softcapping"] is not None:
+            raise keys.error("use_bidirectional_attention is true, which is supported with Gemma 3 alone")
+        facts["bidirectional"] = True
+        for kind in [facts, *facts.get("kinds", [])]:  # the window is the one of both directions together
+            kind["sliding_window"] = kind["sliding_window"] // 2 + 1 if kind["sliding_window"] else 0
 
 
 def _query_growth(keys: Keys) -> dict:

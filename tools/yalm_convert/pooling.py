@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Optional
 
+from .checkpoint import read_checkpoint
 from .errors import ModelError
 from .source import locate, parse_json, read_json, read_text, shown
 
@@ -10,8 +11,9 @@ from .source import locate, parse_json, read_json, read_text, shown
 MODES = {"lasttoken": "last", "mean_tokens": "mean", "mean": "mean", "cls_token": "first", "cls": "first"}
 
 
-def read_pooling(model_dir: Path, end: Optional[int]) -> dict:
-    """{} where the directory is not of sentence-transformers. end: the token that the tokenizer puts behind a text."""
+def read_pooling(model_dir: Path, end: Optional[int], tensors: dict) -> dict:
+    """{} where the directory is not of sentence-transformers. end: the token that the tokenizer puts behind a text.
+    tensors: the model's, to which come those of dense layers behind the pooling."""
     path = locate(model_dir, "modules.json")
     if path is None:
         return {}
@@ -19,16 +21,34 @@ def read_pooling(model_dir: Path, end: Optional[int]) -> dict:
     if not isinstance(modules, list):
         raise ModelError(f"{path}: found {shown(modules)}, expected a list of modules")
     found: dict = {}
+    dense: list = []
     for module in modules:
         kind = module.get("type") if isinstance(module, dict) else None
         name = kind.rsplit(".", 1)[-1] if isinstance(kind, str) else kind
         if name == "Pooling" and isinstance(module.get("path"), str):
             found = {"by": _mode(model_dir, f"{module['path']}/config.json"), "end": -1 if end is None else end}
+        elif name == "Dense" and found and isinstance(module.get("path"), str):
+            dense.append(_dense(model_dir / module["path"], len(dense), tensors))
         elif name not in ("Transformer", "Normalize"):
             raise ModelError(
-                f"{path}: module {shown(kind)} is not supported, expected Transformer, Pooling and Normalize"
+                f"{path}: module {shown(kind)} is not supported, expected Transformer, Pooling, Dense and Normalize"
             )
+    if dense:
+        found["dense"] = dense
     return {"pooling": found} if found else {}
+
+
+def _dense(folder: Path, number: int, tensors: dict) -> int:
+    """Takes a dense layer's weights. Returns how many rows they have."""
+    settings = read_json(folder / "config.json")
+    activation = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
+    if settings.get("bias", True) or activation != "Identity":
+        raise ModelError(f"{folder}: a dense layer with a bias, or with {shown(activation)}, is not supported")
+    weights = read_checkpoint(folder)
+    if set(weights) != {"linear.weight"}:
+        raise ModelError(f"{folder}: found tensors {shown(sorted(weights))}, expected linear.weight")
+    tensors[f"dense.{number}.linear.weight"] = weights["linear.weight"]
+    return weights["linear.weight"].shape[0]
 
 
 def _mode(model_dir: Path, name: str) -> str:
