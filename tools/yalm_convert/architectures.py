@@ -187,7 +187,6 @@ BERT = dict(
     LLAMA, vocab_size=30522, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12,
     max_position_embeddings=512, rms_norm_eps=1e-12, type_vocab_size=2,
 )  # fmt: skip
-XLM_ROBERTA = BERT
 
 
 @dataclass(frozen=True)
@@ -350,8 +349,6 @@ ARCHITECTURES = {
     ),
     "BertModel": Architecture("bert", BERT, **BERT_ROW),
     "BertForSequenceClassification": Architecture("bert", BERT, **BERT_ROW),
-    "XLMRobertaModel": Architecture("xlm-roberta", XLM_ROBERTA, **BERT_ROW),
-    "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", XLM_ROBERTA, **BERT_ROW),
 }
 
 READ = set(MIXTRAL) | set(QWEN3) | {

@@ -5,7 +5,6 @@ from .source import shown
 
 # Parts of tensors' names, and what plan.py looks for in their place; the order counts.
 BERT_NAMES = (
-    ("roberta.", ""),
     ("bert.", ""),
     (".gamma", ".weight"),
     (".beta", ".bias"),
@@ -39,21 +38,12 @@ def read_encoder(keys, facts: dict, name: str) -> None:
     """Completes the facts of BERT and its kin."""
     facts["unrotated_layers"] = list(range(facts["n_layers"]))
     facts["n_token_types"] = keys.integer("type_vocab_size", keys.defaults["type_vocab_size"], 1, 256)
-    before = first_position(keys)
-    if before >= facts["context_length"]:
-        raise keys.error(f"max_position_embeddings is {facts['context_length']}, but positions begin at {before}")
-    facts["context_length"] -= before
     if name.endswith("ForSequenceClassification"):
         labels = keys.object("id2label")
         n = len(labels) or keys.integer("num_labels", 2, 1)
         if n != 1:
             raise keys.error(f"id2label: found {n} labels, expected 1: a score of how well two texts go together")
         facts["score"] = {}
-
-
-def first_position(keys) -> int:
-    """RoBERTa's positions begin behind the padding token's id."""
-    return keys.integer("pad_token_id", 1, 0) + 1 if "roberta" in str(keys.values.get("model_type")) else 0
 
 
 def activation(keys) -> str:
@@ -69,11 +59,8 @@ def plan_encoder(planner) -> None:
     """What is added to the embedding, its norm, and the heads. planner: a Planner of plan.py."""
     c, dim = planner.config, planner.config["hidden_dim"]
     if c.get("learned_positions"):
-        stored = planner.left.get("embeddings.position_embeddings.weight")
-        n = c["context_length"]
-        before = stored.shape[0] - n if stored is not None and len(stored.shape) == 2 else 0
-        rows = planner.take("embeddings.position_embeddings.weight", (n + max(before, 0), dim))
-        planner.exact("positions", rows.part(before * dim, (n, dim)))
+        rows = planner.take("embeddings.position_embeddings.weight", (c["context_length"], dim))
+        planner.exact("positions", rows)
     if c.get("n_token_types"):
         types = planner.take("embeddings.token_type_embeddings.weight", (c["n_token_types"], dim))
         planner.exact("token_types", types)
@@ -91,9 +78,6 @@ def plan_encoder(planner) -> None:
 
 
 def plan_score(planner, dim: int) -> None:
-    """BERT has the dense layer in its pooler, RoBERTa in the classifier."""
-    pooled = "pooler.dense.weight" in planner.left and "classifier.dense.weight" not in planner.left
-    dense, out = ("pooler.dense", "classifier") if pooled else ("classifier.dense", "classifier.out_proj")
-    for name, stored, rows in (("score.dense", dense, dim), ("score.out", out, 1)):
+    for name, stored, rows in (("score.dense", "pooler.dense", dim), ("score.out", "classifier", 1)):
         planner.exact(name, planner.take(f"{stored}.weight", (rows, dim)))
         planner.exact(f"{name}_bias", planner.take(f"{stored}.bias", (rows,)))
