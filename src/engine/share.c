@@ -15,8 +15,9 @@ yalm_status share_check(const struct model_config *config, const struct model_we
         return error_set(error, YALM_USAGE,
                          "ranks: experts with norms of their own cannot be shared among ranks: run this model without mpirun");
     if (outline.traits & (TRAIT_BOTH_WAYS | TRAIT_LAYER_NORM | TRAIT_UNGATED | TRAIT_ROWS))
-        return error_set(error, YALM_USAGE,
-                         "ranks: LayerNorm and attention both ways cannot be shared among ranks: run this model without mpirun");
+        return error_set(
+            error, YALM_USAGE,
+            "ranks: LayerNorm and attention both ways cannot be shared among ranks: run this model without mpirun");
     const int most = share_most_ranks(config, weights);
     if (n_ranks <= most)
         return YALM_OK;

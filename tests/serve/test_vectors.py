@@ -9,7 +9,7 @@ import pytest
 from harness import ROOT, convert_directory
 
 sys.path.insert(0, str(ROOT / "tests/parity"))
-import embed_cases  # noqa: E402
+import embed_cases
 
 TEXTS = embed_cases.TEXTS
 
@@ -106,7 +106,12 @@ def test_rerank(ranks):
         ("/v1/embeddings", {"input": ["x", 5]}, 400, "'input', number 2: expected a string or token ids"),
         ("/v1/embeddings", {"input": ["x", []]}, 400, "'input', number 2: expected a string or token ids"),
         ("/v1/embeddings", {"input": [5, 1e9]}, 400, "token ids from 0 to"),
-        ("/v1/embeddings", {"input": "x", "dimensions": 8}, 400, "'dimensions': found 8, and the model's vectors have 60"),
+        (
+            "/v1/embeddings",
+            {"input": "x", "dimensions": 8},
+            400,
+            "'dimensions': found 8, and the model's vectors have 60",
+        ),
         ("/v1/embeddings", {"input": "x", "encoding_format": "hex"}, 400, "'encoding_format': found 'hex'"),
         ("/v1/embeddings", {"input": "the fox " * 200}, 400, "the prompt has 401 tokens"),
         ("/v1/rerank", {"query": "x", "documents": ["y"]}, 501, "/v1/rerank is not offered: the model makes vectors"),
@@ -135,6 +140,9 @@ def test_refused_rankings(ranks, fields, status, said):
 
 
 def test_a_model_that_generates(server):
-    for path, said in (("/v1/embeddings", "was not trained to make embeddings"), ("/v1/rerank", "to compare two texts")):
+    for path, said in (
+        ("/v1/embeddings", "was not trained to make embeddings"),
+        ("/v1/rerank", "to compare two texts"),
+    ):
         answer = server.post(path, input="x")
         assert answer.status == 501 and f"{path} is not offered" in answer.error and said in answer.error
