@@ -198,8 +198,8 @@ static yalm_status check(yalm_session *s, bool scores, yalm_error *error)
     return yalm_rollback(s, 0, error);
 }
 
-// Tokens that a batch has room for. Recurrent layers carry what one text leaves to the next; and with exact bits no text shows in
-// another's last ones.
+// Tokens that a batch has room for. Recurrent layers carry what one text leaves to the next; and with exact bits no text shows
+// in another's last ones.
 static int room(const yalm_session *s)
 {
     const struct model_config *c = &s->model->config;

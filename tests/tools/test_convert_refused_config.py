@@ -92,7 +92,7 @@ CONFIGS = [
     ("mellum", {"mlp_layer_types": ["sparse"] * 3}, "expected 'dense' or 'sparse' for each of 4 layers"),
     ("dots1", {"n_routed_experts": None}, "n_routed_experts: found nothing, expected an integer"),
     ("qwen2-moe", {"use_sliding_window": True}, "use_sliding_window is true, which Qwen2MoeForCausalLM does not have"),
-    ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention is true, which is supported with Gemma 3 alone"),
+    ("gemma", {"use_bidirectional_attention": True}, "is true, which is supported with Gemma 3 alone"),
     ("gemma2", {"hidden_activation": "gelu"}, 'hidden_activation: activation "gelu" is not supported, expected'),
     ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: found 0, expected a number from 0.001"),
     ("gemma2", {"attn_logit_softcapping": -1}, "attn_logit_softcapping: found -1, expected a number"),
