@@ -73,7 +73,7 @@ def plan_encoder(planner) -> None:
     for i, rows in enumerate(c.get("pooling", {}).get("dense", ())):
         width = ([dim] + c["pooling"]["dense"])[i]
         planner.exact(f"dense.{i}", planner.take(f"dense.{i}.linear.weight", (rows, width)))
-    for name in [name for name in planner.left if name.startswith(UNUSED)]:
+    for name in [name for name in planner.left if c.get("bidirectional") and name.startswith(UNUSED)]:
         del planner.left[name]
 
 
