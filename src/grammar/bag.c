@@ -31,7 +31,8 @@ static bool any_left(struct automaton *a, const struct bag *bag, int came, int f
     return (bag->most >= 0 && count + 1 + n_must > bag->most ? musts_left : n) > 0;
 }
 
-// The parts that may come next: those that are sorted together, others one by one. False: there are none. meet: go on with them.
+// The parts that may come next: those that are sorted together, others one by one. False: there are none. meet: go on with
+// them.
 static bool choose(struct automaton *a, struct stack_node node, bool meet)
 {
     const struct bag *bag = &a->grammar->bags[a->grammar->elements[node.place].index];

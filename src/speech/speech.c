@@ -156,7 +156,7 @@ bool speech_call_begins(const struct speech *speech, struct span begun[2])
     return r->unsure && !r->near && r->calls && r->calls->form->marks[0][0];
 }
 
-// Where a call must come, what is cut off before its arguments is one all the same, or nothing where nobody knows of which tool.
+// Where a call must come, what is cut off before its arguments is a call, or nothing where nobody knows of which tool.
 static bool end_begun(struct speech *speech)
 {
     struct reading *r = &speech->reading;
