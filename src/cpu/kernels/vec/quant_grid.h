@@ -78,7 +78,7 @@ VEC_INLINE void grid_bytes_of(enum dtype type, int8_t *to, struct quants_at at, 
     }
 }
 
-// `groups` groups, an even number, as bytes in their order. Not inlined: in each of the few products it would be much text.
+// `groups` groups, in whole GRID_AT_ONCE, as bytes in their order. Not inlined: in each product it would be much text.
 static __attribute__((noinline)) void grid_bytes(int8_t *to, struct quants_at at, int groups)
 {
     switch (at.type) {
