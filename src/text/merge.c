@@ -94,10 +94,12 @@ static yalm_status scores_open(struct merges *merges, const struct vocabulary *v
     if (!tensor)
         return YALM_BAD_MODEL;
     merges->scores = tensor->data;
-    for (int id = 0; id < vocabulary->n; id++)
+    for (int id = 0; id < vocabulary->n; id++) {
+        merges->least = (double)merges->scores[id] < merges->least ? (double)merges->scores[id] : merges->least;
         if (!isfinite(merges->scores[id]))
             return error_set(error, YALM_BAD_MODEL, "%s: tokenizer: the score of token %d is not finite",
                              container->mapping.path, id);
+    }
     return YALM_OK;
 }
 

@@ -4,8 +4,9 @@
 #include "text/vocabulary.h"
 
 enum merge_order {
-    MERGE_BY_RANK, // a list of pairs, best first: what tokenizer.json has
-    MERGE_BY_SCORE // any two neighbours that together are a piece, highest score first: what SentencePiece does
+    MERGE_BY_RANK,  // a list of pairs, best first: what tokenizer.json has
+    MERGE_BY_SCORE, // any two neighbours that together are a piece, highest score first: what SentencePiece does
+    MERGE_UNIGRAM   // none: the pieces with the greatest sum of scores (unigram.h)
 };
 
 struct merge_rule {
@@ -19,6 +20,7 @@ struct merges {
     struct merge_rule *rules; // (mask + 1), a hash table of pairs
     uint32_t mask;
     const float *scores; // (n pieces)
+    double least;        // of these
 };
 
 // Reads tokenizer.merges or tokenizer.scores; refuses what names absent tokens.

@@ -45,9 +45,9 @@ static yalm_status read_replace(struct normalise_step *step, const struct json_o
 
 static yalm_status read_step(struct normalise_step *step, const struct json_object *object, yalm_error *error)
 {
-    static const char *const kinds[NORMALISE_KINDS] = {"nfc",           "nfd",   "nfkc",    "nfkd",   "lowercase",
-                                                       "strip_accents", "strip", "prepend", "replace"};
-    static const char *const keys[] = {"type", "left", "right", "text", "pattern"};
+    static const char *const kinds[NORMALISE_KINDS] = {"nfc",           "nfd",   "nfkc",    "nfkd",    "lowercase",
+                                                       "strip_accents", "strip", "prepend", "replace", "map"};
+    static const char *const keys[] = {"type", "left", "right", "text", "pattern"}, *const of_map[] = {"type", "pairs"};
     const char *type, *text = NULL;
     yalm_status status = json_get_string(&type, object, "type", error);
     if (status)
@@ -57,6 +57,10 @@ static yalm_status read_step(struct normalise_step *step, const struct json_obje
     if (step->kind == NORMALISE_KINDS)
         return error_set(error, YALM_BAD_MODEL, "%s: metadata: 'tokenizer.normalizers': unknown type '%s'", object->path,
                          json_show(type).text);
+    if (step->kind == NORMALISE_MAP) {
+        status = json_only(object, of_map, 2, error);
+        return status ? status : char_map_open(&step->map, object, error);
+    }
     const bool strips = step->kind == NORMALISE_STRIP, replaces = step->kind == NORMALISE_REPLACE;
     const bool has_text = replaces || step->kind == NORMALISE_PREPEND;
     const char *const wanted[] = {keys[0], keys[strips ? 1 : 3], keys[strips ? 2 : 4]};
@@ -97,6 +101,7 @@ void normaliser_close(struct normaliser *normaliser)
 {
     for (int i = 0; i < normaliser->n; i++) {
         free(normaliser->steps[i].text);
+        char_map_close(&normaliser->steps[i].map);
         if (normaliser->steps[i].pattern)
             patterns_close(normaliser->steps[i].pattern);
         free(normaliser->steps[i].pattern);
@@ -187,6 +192,41 @@ static bool add_stripped(struct bytes *out, const struct normalise_step *step, c
     return bytes_add(out, text + first, length - first);
 }
 
+// Bytes of the first cluster of characters that belong together.
+static size_t cluster(const uint8_t *text, size_t length)
+{
+    utf8proc_int32_t state = 0;
+    size_t at, n;
+    int32_t before = unicode_next(text, length, &at);
+    for (; at < length; at += n) {
+        const int32_t point = unicode_next(text + at, length - at, &n);
+        if (utf8proc_grapheme_break_stateful(before, point, &state))
+            break;
+        before = point;
+    }
+    return at;
+}
+
+// Short clusters become what they begin with becomes, whatever else they have; of others each character. So it is in
+// `tokenizers`.
+static bool add_mapped(struct bytes *out, const struct char_map *map, const uint8_t *text, size_t length)
+{
+    enum { LONG = 6 };
+    bool done = true;
+    for (size_t at = 0, end; at < length && done; at = end) {
+        end = at + cluster(text + at, length - at);
+        const char *to = end - at < LONG ? char_map_find(map, text + at, end - at) : NULL;
+        if (to)
+            done = bytes_add(out, to, strlen(to));
+        for (size_t n; !to && at < end && done; at += n) {
+            unicode_next(text + at, end - at, &n);
+            const char *one = char_map_find(map, text + at, n);
+            done = one ? bytes_add(out, one, strlen(one)) : bytes_add(out, text + at, n);
+        }
+    }
+    return done;
+}
+
 struct replacing {
     struct bytes *out;
     const uint8_t *text;
@@ -208,6 +248,9 @@ static yalm_status run_step(const struct normalise_step *step, const uint8_t *te
     switch (step->kind) {
     case NORMALISE_STRIP:
         done = add_stripped(out, step, text, length);
+        break;
+    case NORMALISE_MAP:
+        done = add_mapped(out, &step->map, text, length);
         break;
     case NORMALISE_PREPEND:
         done = (length == 0 || bytes_add(out, step->text, strlen(step->text))) && bytes_add(out, text, length);

@@ -1,6 +1,7 @@
 // Normalises a text before it is cut into words, by the steps that the file lists (docs/format.md, "normalizers").
 #pragma once
 #include "model/json.h"
+#include "text/char_map.h"
 #include "text/pattern.h"
 
 enum { MAX_NORMALISE_STEPS = 16 };
@@ -15,6 +16,7 @@ enum normalise_kind {
     NORMALISE_STRIP,
     NORMALISE_PREPEND,
     NORMALISE_REPLACE,
+    NORMALISE_MAP,
     NORMALISE_KINDS
 };
 
@@ -23,6 +25,7 @@ struct normalise_step {
     bool left, right;         // of strip
     char *text;               // what is put before the text, or into each match's place
     struct patterns *pattern; // of replace: one
+    struct char_map map;
 };
 
 struct normaliser {

@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
+#include "text/unigram.h"
 #include "text/wordpiece.h"
 
 struct encoder {
     const struct tokenizer *tokenizer;
     struct ids ids;
     struct merge_work work;
+    struct unigram_work unigram;
     const uint8_t *segment; // what words are cut from
     bool special;           // control tokens are found as they are spelled
     yalm_error *error;
@@ -30,6 +32,11 @@ static yalm_status encode_word(void *context, size_t start, size_t length, bool 
     const uint8_t *word = encoder->segment + start;
     if (tokenizer->kind == TOKENIZER_WORDPIECE)
         return wordpiece_word(&encoder->ids, tokenizer, word, length) ? YALM_OK : no_memory(encoder->error, length);
+    if (tokenizer->merges.order == MERGE_UNIGRAM)
+        return unigram_word(&encoder->ids, &encoder->unigram, &tokenizer->merges, &tokenizer->vocabulary, tokenizer->unknown,
+                            word, length)
+                   ? YALM_OK
+                   : no_memory(encoder->error, length);
     const int32_t whole = tokenizer->ignore_merges ? vocabulary_find(&tokenizer->vocabulary, word, length) : -1;
     const bool done = whole >= 0 ? ids_push(&encoder->ids, whole)
                                  : merge_word(&encoder->ids, &encoder->work, &tokenizer->merges, &tokenizer->vocabulary,
@@ -190,6 +197,7 @@ yalm_status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
     if (!status && !encoder.ids.data && !(encoder.ids.data = malloc(sizeof *encoder.ids.data)))
         status = no_memory(error, length);
     merge_work_free(&encoder.work);
+    free(encoder.unigram.nodes);
     if (status) {
         free(encoder.ids.data);
         return status;

@@ -33,19 +33,23 @@ static yalm_status read_spm(struct tokenizer *tokenizer, enum merge_order *order
                             yalm_error *error)
 {
     static const char *const keys[] = {"type",         "n_pieces",          "add_bos",     "ignore_merges", "merge",
-                                       "prefix_space", "prefix_if_missing", "split_words", "normalizers"};
-    static const char *const merges[] = {"rank", "score"}, *const prefixes[] = {"never", "first", "segments"};
+                                       "prefix_space", "prefix_if_missing", "split_words", "normalizers",   "unknown"};
+    static const char *const merges[] = {"rank", "score", "unigram"}, *const prefixes[] = {"never", "first", "segments"};
     int merge = 0, prefix = 0;
-    yalm_status status = json_only(facts, keys, 9, error);
+    int64_t unknown = 0;
+    yalm_status status = get_choice(&merge, facts, "merge", merges, 3, "rank, score or unigram", error);
     if (!status)
-        status = get_choice(&merge, facts, "merge", merges, 2, "rank or score", error);
+        status = json_only(facts, keys, merge == MERGE_UNIGRAM ? 10 : 9, error);
+    if (!status && merge == MERGE_UNIGRAM)
+        status = json_get_integer(&unknown, facts, "unknown", 0, MAX_PIECES - 1, error);
     if (!status)
         status = get_choice(&prefix, facts, "prefix_space", prefixes, 3, "never, first or segments", error);
     if (!status)
         status = json_get_bool(&tokenizer->prefix_if_missing, facts, "prefix_if_missing", error);
     if (!status)
         status = json_get_bool(&tokenizer->split_words, facts, "split_words", error);
-    *order = merge == 0 ? MERGE_BY_RANK : MERGE_BY_SCORE;
+    *order = (enum merge_order)merge;
+    tokenizer->unknown = (int32_t)unknown; // read_unknown() checks it
     tokenizer->prefix_space = (enum prefix_space)prefix;
     return status;
 }
@@ -208,7 +212,7 @@ static yalm_status read_facts(struct tokenizer *tokenizer, const struct json_obj
         status = check_tensor_names(container, names, merges ? 5 : 4, error);
     if (!status)
         status = vocabulary_open(&tokenizer->vocabulary, container,
-                                 tokenizer->kind == TOKENIZER_SPM ? PIECE_BYTE : PIECE_NORMAL, error);
+                                 tokenizer->kind == TOKENIZER_SPM && order != MERGE_UNIGRAM ? PIECE_BYTE : PIECE_NORMAL, error);
     if (!status)
         status = read_unknown(tokenizer, facts, error);
     if (!status && merges)

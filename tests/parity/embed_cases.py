@@ -52,6 +52,19 @@ def bert(**more):
     ) | more  # fmt: skip
 
 
+def xlmr(**more):
+    """Unigram, and positions that begin at 2."""
+    return bert() | dict(
+        architectures=["XLMRobertaModel"], model_type="xlm-roberta", vocab_size=len(unigram()["vocab"]), type_vocab_size=1,
+        max_position_embeddings=2 * POSITIONS + 2, layer_norm_eps=1e-5, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+    ) | more  # fmt: skip
+
+
+def unigram():
+    """What SentencePiece has learned of some lines of these documents, with a few rules of normalisation."""
+    return json.loads((GOLDEN / "unigram.json").read_text(encoding="utf-8"))
+
+
 def gemma3():
     """EmbeddingGemma: windows to both sides, and two dense layers behind the pooling."""
     config = generator.gemma3(
@@ -69,6 +82,8 @@ def make_cases():
             Case("bert-first", bert(hidden_act="gelu_new", layer_norm_eps=1e-3), "cls_token", dict(lowercase=False)),
             Case("bert-score", bert(**scores), None),
             Case("gemma3-mean", gemma3(), dense=(96, 40)),
+            Case("xlmr-first", xlmr(), "cls_token"),
+            Case("xlmr-score", xlmr(**scores | dict(architectures=["XLMRobertaForSequenceClassification"])), None),
         )
     }
 
@@ -87,7 +102,38 @@ def special(name):
     return {"id": name, "ids": [pieces().index(name)], "tokens": [name]}
 
 
+def unigram_json():
+    learned, ends = (
+        unigram(),
+        {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in (("<s>", 0), ("</s>", 2))},
+    )
+    first, last = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ends)
+    text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    added = [
+        dict(id=i, content=name, special=True, single_word=False, lstrip=False, rstrip=False, normalized=False)
+        for i, (name, _) in enumerate(learned["vocab"][:4])
+    ]
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+        "normalizer": {
+            "type": "Sequence", "normalizers": [
+                {"type": "Precompiled", "precompiled_charsmap": learned["charsmap"]},
+                {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+            ],
+        },
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+        "post_processor": {
+            "type": "TemplateProcessing", "single": [first, text, last], "pair": [first, text, last, last, other, last],
+            "special_tokens": ends,
+        },
+        "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+        "model": {"type": "Unigram", "unk_id": 3, "vocab": learned["vocab"], "byte_fallback": False},
+    }  # fmt: skip
+
+
 def tokenizer_json(case):
+    if case.config["model_type"] == "xlm-roberta":
+        return unigram_json()
     normalizer = dict(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True) | case.tokenizer
     mark, a, b = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ("[SEP]", "[CLS]", "[SEP]"))
     text, other = ({"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB"))
@@ -115,20 +161,25 @@ def tokenizer_json(case):
 def shapes(config):
     dim, ffn = config["hidden_size"], config["intermediate_size"]
     scores = config["architectures"][0].endswith("Classification")
-    prefix = "bert." if scores else ""
+    of_roberta = config["model_type"] == "xlm-roberta"
+    prefix = ("roberta." if of_roberta else "bert.") if scores else ""
     found = {
         f"{prefix}embeddings.word_embeddings.weight": (config["vocab_size"], dim),
         f"{prefix}embeddings.position_embeddings.weight": (config["max_position_embeddings"], dim),
         f"{prefix}embeddings.token_type_embeddings.weight": (config["type_vocab_size"], dim),
     }
-    norms, linear = [f"{prefix}embeddings.LayerNorm"], {f"{prefix}pooler.dense": (dim, dim)}
+    norms, linear = [f"{prefix}embeddings.LayerNorm"], {}
+    if not (of_roberta and scores):
+        linear[f"{prefix}pooler.dense"] = (dim, dim)
     for n in range(config["num_hidden_layers"]):
         layer = f"{prefix}encoder.layer.{n}"
         norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
         linear |= {f"{layer}.attention.self.{part}": (dim, dim) for part in ("query", "key", "value")}
         linear |= {f"{layer}.attention.output.dense": (dim, dim), f"{layer}.intermediate.dense": (ffn, dim)}
         linear |= {f"{layer}.output.dense": (dim, ffn)}
-    if scores:
+    if scores and of_roberta:
+        linear |= {"classifier.dense": (dim, dim), "classifier.out_proj": (1, dim)}
+    elif scores:
         linear["classifier"] = (1, dim)
     for name in norms:
         found |= {f"{name}.weight": (dim,), f"{name}.bias": (dim,)}

@@ -72,8 +72,11 @@ def test_alone_or_together(yalm, models, name):
     model, golden = models(name)
     whole = np.load(io.BytesIO(embed(yalm, model).stdout))
     assert (1 - (whole * golden["out"]).sum(1)).max() < 1e-3  # by 16-bit integers, and with keys and values of 11 bits
-    for chunk in ("114", "120"):  # the longest text alone, and others in groups
+    lengths = np.diff(golden["ends"], prepend=0)
+    longest = int(lengths.max())
+    for chunk in (longest, longest + 6):  # the longest text alone, and others in groups
         pieces = np.load(io.BytesIO(embed(yalm, model, "--set", f"machine.chunk={chunk}").stdout))
         assert np.abs(pieces - whole).max() < 1e-3
-    done = embed(yalm, model, "--set", "machine.chunk=113")
-    assert done.returncode == 2 and b"line 10: the text has 114 tokens" in done.stderr, done.stderr
+    done = embed(yalm, model, "--set", f"machine.chunk={longest - 1}")
+    said = f"line {int(lengths.argmax()) + 1}: the text has {longest} tokens, and the context holds {longest - 1}"
+    assert done.returncode == 2 and said in done.stderr.decode(), done.stderr

@@ -349,6 +349,8 @@ ARCHITECTURES = {
     ),
     "BertModel": Architecture("bert", BERT, **BERT_ROW),
     "BertForSequenceClassification": Architecture("bert", BERT, **BERT_ROW),
+    "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
+    "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }
 
 READ = set(MIXTRAL) | set(QWEN3) | {

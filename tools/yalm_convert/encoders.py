@@ -5,6 +5,7 @@ from .source import shown
 
 # Parts of tensors' names, and what plan.py looks for in their place; the order counts.
 BERT_NAMES = (
+    ("roberta.", ""),
     ("bert.", ""),
     (".gamma", ".weight"),
     (".beta", ".bias"),
@@ -38,12 +39,23 @@ def read_encoder(keys, facts: dict, name: str) -> None:
     """Completes the facts of BERT and its kin."""
     facts["unrotated_layers"] = list(range(facts["n_layers"]))
     facts["n_token_types"] = keys.integer("type_vocab_size", keys.defaults["type_vocab_size"], 1, 256)
+    before = first_position(keys)
+    if before >= facts["context_length"]:
+        raise keys.error(f"max_position_embeddings is {facts['context_length']}, but positions begin at {before}")
+    facts["context_length"] -= before
+    if before:
+        facts["first_position"] = before  # plan_encoder() takes it out again
     if name.endswith("ForSequenceClassification"):
         labels = keys.object("id2label")
         n = len(labels) or keys.integer("num_labels", 2, 1)
         if n != 1:
             raise keys.error(f"id2label: found {n} labels, expected 1: a score of how well two texts go together")
         facts["score"] = {}
+
+
+def first_position(keys) -> int:
+    """RoBERTa's positions begin behind the padding token's id."""
+    return keys.integer("pad_token_id", 1, 0) + 1 if keys.values.get("model_type") == "xlm-roberta" else 0
 
 
 def activation(keys) -> str:
@@ -59,8 +71,9 @@ def plan_encoder(planner) -> None:
     """What is added to the embedding, its norm, and the heads. planner: a Planner of plan.py."""
     c, dim = planner.config, planner.config["hidden_dim"]
     if c.get("learned_positions"):
-        rows = planner.take("embeddings.position_embeddings.weight", (c["context_length"], dim))
-        planner.exact("positions", rows)
+        name, n = "embeddings.position_embeddings.weight", c["context_length"]
+        before = c.pop("first_position", 0)
+        planner.exact("positions", planner.take(name, (before + n, dim)).part(before * dim, (n, dim)))
     if c.get("n_token_types"):
         types = planner.take("embeddings.token_type_embeddings.weight", (c["n_token_types"], dim))
         planner.exact("token_types", types)
@@ -78,6 +91,9 @@ def plan_encoder(planner) -> None:
 
 
 def plan_score(planner, dim: int) -> None:
-    for name, stored, rows in (("score.dense", "pooler.dense", dim), ("score.out", "classifier", 1)):
+    """BERT has the dense layer in its pooler, RoBERTa in the classifier."""
+    of_bert = "classifier.weight" in planner.left
+    dense, out = ("pooler.dense", "classifier") if of_bert else ("classifier.dense", "classifier.out_proj")
+    for name, stored, rows in (("score.dense", dense, dim), ("score.out", out, 1)):
         planner.exact(name, planner.take(f"{stored}.weight", (rows, dim)))
         planner.exact(f"{name}_bias", planner.take(f"{stored}.bias", (rows,)))

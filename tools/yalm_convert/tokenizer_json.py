@@ -11,6 +11,7 @@ from . import pattern as patterns
 from .errors import ModelError
 from .normalizer import read_step, refuse, regex, sequence
 from .source import read_json
+from .unigram import read_unigram
 from .vocabulary import BYTE, MAX_PIECES, NORMAL, UNKNOWN, UNUSED, Vocabulary
 from .wordpiece import read_wordpiece
 
@@ -38,7 +39,9 @@ def from_root(root: dict, settings: dict, path: Path) -> tuple:
     """(the tokenizer's data, its vocabulary), of what tokenizer.json has; `path` is where it stands."""
     model = root.get("model")
     if isinstance(model, dict) and (model.get("type") == "WordPiece" or "max_input_chars_per_word" in model):
-        return _wordpiece(root, settings, path)
+        return _encoder(root, *read_wordpiece(root, path), None, path)
+    if isinstance(model, dict) and (model.get("type") == "Unigram" or isinstance(model.get("vocab"), list)):
+        return _encoder(root, *read_unigram(root, path), path)
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
         kind = model.get("type") if isinstance(model, dict) else model
         raise ModelError(f"{path}: model type {kind!r} is not supported, expected 'BPE'")
@@ -67,10 +70,10 @@ def from_root(root: dict, settings: dict, path: Path) -> tuple:
     return data, vocabulary
 
 
-def _wordpiece(root: dict, settings: dict, path: Path) -> tuple:
-    data = TokenizerData({})
-    data.facts, vocabulary = read_wordpiece(root, path)
-    data.facts["ignore_merges"] = False
+def _encoder(root: dict, facts: dict, vocabulary: Vocabulary, scores: Optional[np.ndarray], path: Path) -> tuple:
+    data = TokenizerData({**facts, "ignore_merges": False})
+    if scores is not None:
+        data.tensors.append(("tokenizer.scores", scores))
     data.facts["add_bos"], data.bos, data.end, data.between = _ends(root.get("post_processor"), path)
     return data, vocabulary
 
