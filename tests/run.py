@@ -122,10 +122,8 @@ ROUNDED = {
     "cli": "test_completion or test_speculate or test_chat or test_grammar or test_measures or test_embed or test_ids_only",
 }
 SLOW = "throughput or passkey or 8_bit or document or memory or choices or system_prompt or how_much or context_holds"
-SLOW += (
-    " or more_conversations or scoring_reads or perplexity_through or (answers_are_the_same and suffix) or checkpoints"
-)
-SLOW += " or turns or activations or cache_types or sparq or windows or (whatever_else_goes_on and (gemma or windowed))"
+SLOW += " or more_conversations or scoring_reads or perplexity_through or checkpoints or turns or activations or cache_types"
+SLOW += " or sparq or windows or (answers_are_the_same and suffix) or (whatever_else_goes_on and (gemma or windowed))"
 FORCED_BRIEFLY = {("scalar", room): f"({which}) and not ({SLOW})" for room, which in ROUNDED.items()}
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
 ROOMS = {
