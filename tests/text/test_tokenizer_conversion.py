@@ -245,8 +245,9 @@ ADDED = {
     "special": True,
 }
 REFUSED = {
-    "model type 'Unigram'": lambda t: t["model"].update(type="Unigram"),
-    "model type 'WordPiece'": lambda t: t["model"].update(type="WordPiece"),
+    "model type 'WordLevel'": lambda t: t["model"].update(type="WordLevel"),
+    "expected a list of pieces with scores": lambda t: t["model"].update(type="Unigram"),
+    "pre-tokenizer {} is not supported": lambda t: t["model"].update(type="WordPiece"),
     "dropout": lambda t: t["model"].update(dropout=0.1),
     "end_of_word_suffix": lambda t: t["model"].update(end_of_word_suffix="</w>"),
     "continuing_subword_prefix": lambda t: t["model"].update(continuing_subword_prefix="##"),
