@@ -51,7 +51,7 @@ const char *char_map_find(const struct char_map *map, const uint8_t *text, size_
 {
     if (length == 0 || !map->begins[text[0]])
         return NULL;
-    for (size_t n = 1; n <= length && n <= map->longest; n++)
+    for (size_t n = 1; n <= length && n <= map->longest && text[n - 1]; n++) // strings of the table have no NUL
         for (size_t low = 0, high = map->n; low < high;) {
             const size_t middle = low + (high - low) / 2;
             const int order = compare(map->pairs[middle].from, text, n);
