@@ -22,7 +22,7 @@ def environment():
     return {**os.environ, "YALM_CUDA_LIBRARY": str(built((BUILD if EMULATED else ROOT) / "libyalm-cuda.so"))}
 
 
-@pytest.mark.parametrize("program", ["test_ahead", "test_methods", "test_recurrent", "test_together"])
+@pytest.mark.parametrize("program", ["test_ahead", "test_recurrent", "test_together"])
 def test_bits_are_those_of_one_alone(environment, program):
     done = subprocess.run(
         [built(BUILD / "tests/engine" / program), "cuda"],

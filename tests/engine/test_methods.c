@@ -1,6 +1,5 @@
 // Attention methods on models of all kinds: where all keys are selected they equal dense attention, whatever else layers do;
-// where few are, the same bits come by any way to the same cache. Layers that do not see the farthest are left as they are. On
-// the CPU, or on the device that is named.
+// where few are, the same bits come by any way to the same cache. Layers that do not see the farthest are left as they are.
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,12 +16,6 @@
 enum { N_SCENARIOS = sizeof scenarios / sizeof *scenarios, BOOK_CONTEXT = 100 };
 
 static char book_path[64];
-static const char *device = "cpu";
-
-static bool on_cpu(void)
-{
-    return strcmp(device, "cpu") == 0;
-}
 
 // Scenario i's model, and its codebooks.
 static void take_model(int i)
@@ -30,9 +23,7 @@ static void take_model(int i)
     the_model = random_model_make(scenarios[i].config, scenarios[i].dtype, 3);
     the_model->model.config.bos = -1;
     the_model->model.container.mapping.path = "the model";
-    sessions_device = "cpu";
     calibrate(BOOK_CONTEXT, 1, book_path);
-    sessions_device = device;
 }
 
 static void leave_model(void)
@@ -59,12 +50,6 @@ static bool is_special(const struct model_config *c)
     return c->attention_softcap > 0 || c->sink_logits || c->n_more_kinds > 0;
 }
 
-// A GPU's methods know neither caps nor logits without keys. What is no matter of layers is tried elsewhere.
-static bool is_tried(const struct model_config *c)
-{
-    return on_cpu() || (c->n_more_kinds > 0 && c->attention_softcap == 0 && !c->sink_logits);
-}
-
 static void assert_near(const yalm_session *a, const yalm_session *b, const char *name, double tolerance)
 {
     const double found = distance(a, b);
@@ -82,13 +67,12 @@ static void compare_with_dense(const struct scenario *c, const char *isa, bool t
     yalm_session *s[3];
     for (int i = 0; i < 3; i++)
         s[i] = open_with(of[i]);
-    const int end = !on_cpu() ? 40 : c->endless ? 70 : 110;
+    const int end = c->endless ? 70 : 110;
     for (int at = 0, n; at < end; at += n) {
         n = at % 5 == 2 ? 7 : 1;
         for (int i = 0; i < 3; i++)
             eval(s[i], at, n);
-        const double tolerance =
-            on_cpu() && c->dtype == DTYPE_FP32 ? 1e-5 : 5e-4; // else what tokens are rounded to amplifies the last bit
+        const double tolerance = c->dtype == DTYPE_FP32 ? 1e-5 : 5e-4; // else what tokens are rounded to amplifies the last bit
         assert_near(s[1], s[0], c->name, tolerance);
         assert_near(s[2], s[0], c->name, tolerance);
     }
@@ -104,12 +88,8 @@ static void test_all_keys_are_dense(void **state)
     while (usable[n_isas])
         n_isas++;
     for (int i = 0; i < N_SCENARIOS; i++) {
-        if (!is_tried(&scenarios[i].config))
-            continue;
         take_model(i);
-        if (!on_cpu())
-            compare_with_dense(&scenarios[i], "auto", i % 2);
-        for (int isa = 0; isa < n_isas && on_cpu(); isa++)
+        for (int isa = 0; isa < n_isas; isa++)
             if (is_special(&scenarios[i].config) || isa == i % n_isas)
                 compare_with_dense(&scenarios[i], usable[isa]->name, isa % 2);
         leave_model();
@@ -177,7 +157,7 @@ static void test_history_leaves_no_trace(void **state)
     (void)state;
     for (int i = 0; i < N_SCENARIOS; i++) {
         const struct scenario *c = &scenarios[i];
-        if (!is_special(&c->config) || !is_tried(&c->config) || c->endless)
+        if (!is_special(&c->config) || c->endless)
             continue;
         take_model(i);
         yalm_session_options sparq = options_of(c, "sparq", "auto"), hybrid = options_of(c, "hybrid", "auto");
@@ -185,8 +165,7 @@ static void test_history_leaves_no_trace(void **state)
         settings_use(&hybrid, &(struct settings){.hybrid = {.min_k = 12, .from = 30}});
         go_two_ways(c, sparq);
         go_two_ways(c, hybrid);
-        if (on_cpu())
-            go_two_ways(c, options_of(c, "nomad", "auto"));
+        go_two_ways(c, options_of(c, "nomad", "auto"));
         leave_model();
     }
 }
@@ -235,9 +214,8 @@ static void test_both_ways(void **state)
     random_model_free(the_model);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    device = argc > 1 ? argv[1] : device;
     if (!mkdtemp(directory))
         return 1;
     snprintf(book_path, sizeof book_path, "%s/a.nomad", directory);
@@ -248,8 +226,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_memory_of_far_layers),
         cmocka_unit_test(test_both_ways),
     };
-    const struct CMUnitTest of_gpu[] = {tests[0], tests[2]};
-    const int failed = on_cpu() ? cmocka_run_group_tests(tests, NULL, NULL) : cmocka_run_group_tests(of_gpu, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     rmdir(directory);
     return failed;
 }
