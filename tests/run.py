@@ -118,7 +118,8 @@ FORCED = (
 # that are to be the same on different ways. It leaves out what takes minutes without vectors, and what names an instruction set
 # itself.
 ROUNDED = {
-    "serve": "test_exact or test_reuse or test_speculate or test_completions or among_others or text_is or probabilities",
+    "serve": "test_exact or test_reuse or test_speculate or test_completions or test_vectors or restored or among_others"
+    " or text_is or probabilities",
     "cli": "test_completion or test_speculate or test_chat or test_grammar or test_measures or test_embed or test_ids_only",
 }
 SLOW = "throughput or passkey or 8_bit or document or memory or choices or system_prompt or how_much or context_holds"
