@@ -55,6 +55,7 @@ def how_to_install() -> str:
     return f"python3 -m venv {venv} && {venv}/bin/pip install -r {here / 'requirements.txt'}"
 
 
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's: sums that do not depend on how many threads there are
 try:
     from tqdm import tqdm
     from yalm_convert import calibrate
@@ -416,7 +417,9 @@ def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metada
             raise
         remark(f"quantised without calibration, all weights alike: {error}")
         return plan
-    remark(f"calibrated by {text.name} in {time.monotonic() - started:.1f} s")
+    alone = calibrate.without_moments(plan)
+    but = f"; not enough memory for second moments of {alone} matrices" if alone else ""
+    remark(f"calibrated by {text.name} in {time.monotonic() - started:.1f} s{but}")
     return plan
 
 

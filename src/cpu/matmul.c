@@ -338,17 +338,46 @@ void matmul_narrow(struct cpu_state *s, struct member *me, const struct product 
         }
 }
 
-void matmul_observe(struct member *me, struct input_sums *sums, int input, const float *x, int n, int cols)
+// Of rows of a block of columns: their products with those before them, and with themselves, added up over n tokens.
+static void add_products(const struct cpu_state *s, float *to, int block, struct span rows, const float *turned, int n)
+{
+    enum { COLUMNS = 256, MOST = 8 };
+    float found[MOST * COLUMNS];
+    for (int i = rows.first, m; i < rows.last; i += m) {
+        m = rows.last - i < s->kernels->matvec_max ? rows.last - i : s->kernels->matvec_max;
+        for (int first = 0, last; first < i + m; first = last) {
+            last = first + COLUMNS < i + m ? first + COLUMNS : i + m;
+            s->kernels->matvec[DTYPE_FP32](found, COLUMNS, turned, first, last, n, turned + (ptrdiff_t)i * n, n, m, false);
+            for (int k = 0; k < m; k++)
+                for (int j = first; j < last && j <= i + k; j++)
+                    to[(ptrdiff_t)(i + k) * block + j] += found[k * COLUMNS + j - first];
+        }
+    }
+}
+
+void matmul_observe(const struct cpu_state *s, struct member *me, struct input_sums *sums, int input, const float *x, int n,
+                    int cols)
 {
     enum { GRAIN = 64 }; // columns: each is one member's, which adds its tokens up in their order
     if (!sums)
         return;
+    struct input_sums *of = &sums[input];
     for (struct span mine; team_claim(me, n > 0 ? cols : 0, GRAIN, &mine);) {
-        double *squares = sums[input].squares;
         for (ptrdiff_t t = 0; t < n; t++)
             for (int i = mine.first; i < mine.last; i++)
-                squares[i] += (double)x[t * cols + i] * (double)x[t * cols + i];
+                of->squares[i] += (double)x[t * cols + i] * (double)x[t * cols + i];
+        for (int i = mine.first; i < mine.last && of->products; i++)
+            for (ptrdiff_t t = 0; t < n; t++)
+                of->turned[(ptrdiff_t)i * n + t] = x[t * cols + i];
         if (mine.first == 0)
-            sums[input].tokens += n;
+            of->tokens += n;
     }
+    const int block = importance_block(cols);
+    for (struct span mine; team_claim(me, n > 0 && of->products ? cols : 0, GRAIN, &mine);)
+        for (int i = mine.first, last; i < mine.last; i = last) {
+            const ptrdiff_t first = i / block * block; // of its block
+            last = first + block < mine.last ? (int)first + block : mine.last;
+            add_products(s, of->products + first * block, block, (struct span){i - (int)first, last - (int)first},
+                         of->turned + first * n, n);
+        }
 }

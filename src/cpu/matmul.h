@@ -52,6 +52,7 @@ float *matmul_rows_here(struct cpu_state *state, const struct member *me, const 
                         struct span rows, const float *x, int n);
 size_t matmul_rows_here_floats(const struct cpu_state *state); // a member's
 
-// What matrices read, observed for importance (model/importance.h): adds the squares of n tokens' x (n, cols) to an input's
-// sums, in one step; none where `sums`, which all members of a run agree on, is NULL.
-void matmul_observe(struct member *me, struct input_sums *sums, int input, const float *x, int n, int cols);
+// What matrices read, observed for importance (model/importance.h): adds the squares and products of n tokens' x (n, cols) to
+// an input's sums; none where `sums`, which all members of a run agree on, is NULL.
+void matmul_observe(const struct cpu_state *state, struct member *me, struct input_sums *sums, int input, const float *x, int n,
+                    int cols);

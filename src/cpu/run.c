@@ -91,7 +91,7 @@ static void perform_timed(const struct walk *k, const struct step *step, const f
 
 static void observe(const struct walk *k, int input, const float *x, int n, int cols)
 {
-    matmul_observe(k->me, k->pass->observed, input, x, n, cols);
+    matmul_observe(k->s, k->me, k->pass->observed, input, x, n, cols);
 }
 
 static void run_experts(const struct walk *k, const struct step *step, const float *x)

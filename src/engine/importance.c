@@ -4,12 +4,16 @@
 #include "engine/session.h"
 #include "model/importance.h"
 #include "util/error.h"
+#include "util/memory.h"
 
 struct observation {
     yalm_session *session;
     struct input_sums *sums;
     int n_sums;
-    bool failed; // to get memory
+    uint64_t room; // bytes that products may take
+    float *turned; // room that all inputs share
+    int widest;    // of the inputs whose products are added up
+    bool failed;   // to get memory
 };
 
 static void make_room(void *context, const char *name, int input, const struct matrix *matrix)
@@ -22,22 +26,38 @@ static void make_room(void *context, const char *name, int input, const struct m
     sums->cols = matrix->cols;
     sums->squares = calloc((size_t)matrix->cols, sizeof *sums->squares);
     o->failed |= !sums->squares;
+    const uint64_t bytes = sizeof(float) * (uint64_t)matrix->cols * (uint64_t)importance_block(matrix->cols);
+    if (!importance_has_products(&o->session->model->config, input) || bytes > o->room)
+        return; // the converter says which have none
+    o->room -= bytes;
+    sums->products = calloc(1, bytes);
+    o->failed |= !sums->products;
+    o->widest = matrix->cols > o->widest ? matrix->cols : o->widest;
 }
 
 static yalm_status allocate(struct observation *o, yalm_error *error)
 {
     const yalm_model *model = o->session->model;
     o->n_sums = importance_n_inputs(&model->config);
+    o->room = memory_available() / 2;
     o->sums = calloc((size_t)o->n_sums, sizeof *o->sums);
     if (o->sums)
         importance_each(&model->config, &model->weights, make_room, o);
+    const size_t tokens = (size_t)yalm_session_facts(o->session)->chunk;
+    o->turned = malloc((size_t)o->widest * tokens * sizeof *o->turned);
+    o->failed |= o->widest && !o->turned;
+    for (int i = 0; o->sums && i < o->n_sums; i++)
+        o->sums[i].turned = o->turned;
     return o->sums && !o->failed ? YALM_OK : error_set(error, YALM_NO_MEMORY, "out of memory for importance");
 }
 
 static void release(struct observation *o)
 {
-    for (int i = 0; o->sums && i < o->n_sums; i++)
+    for (int i = 0; o->sums && i < o->n_sums; i++) {
         free(o->sums[i].squares);
+        free(o->sums[i].products);
+    }
+    free(o->turned);
     free(o->sums);
 }
 

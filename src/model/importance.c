@@ -8,7 +8,7 @@
 
 #include "util/error.h"
 
-enum { NAME_ROOM = 64 };
+enum { NAME_ROOM = 64, NONE = -1 };
 
 static const char head[] = "{\"__metadata__\":{\"format\":\"yalm importance\"";
 
@@ -81,68 +81,106 @@ yalm_status importance_create(struct new_file *file, const char *path, yalm_erro
     return new_file_create(file, path, holds_importance, "importance", error);
 }
 
-// The parts of the file while they are made, in memory.
+// The file while it is made: its table first. Then the bytes are gone through twice, for their checksum and to be written.
 struct parts {
     const struct input_sums *sums;
-    FILE *table, *body;
-    size_t at; // bytes of the body so far
+    FILE *table, *body;     // one of them, or none
+    XXH3_state_t *checksum; // of the body
+    size_t at;              // bytes of the body so far
+    int before;             // the input whose products were put last
+    bool failed;            // to write
     char unfit[NAME_ROOM];
 };
 
-// A matrix's sums, and how many tokens they are of.
+static void put_entry(struct parts *p, const char *name, const char *suffix, const char *dtype, int rows, int cols, size_t size)
+{
+    char shape[32];
+    const size_t end = p->at + size * (size_t)rows * (size_t)cols;
+    if (!p->table)
+        return;
+    snprintf(shape, sizeof shape, cols == 1 ? "%d" : "%d,%d", rows, cols);
+    fprintf(p->table, ",\"%s%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", name, suffix, dtype, shape,
+            p->at, end);
+    p->at = end;
+}
+
+static void put_bytes(struct parts *p, const void *data, size_t bytes)
+{
+    if (p->body)
+        p->failed |= fwrite(data, 1, bytes, p->body) != bytes;
+    else if (p->checksum)
+        XXH3_64bits_update(p->checksum, data, bytes);
+}
+
+static void put_products(struct parts *p, int input, const struct input_sums *sums)
+{
+    char name[NAME_ROOM];
+    const int block = importance_block(sums->cols);
+    snprintf(name, sizeof name, "input.%d", input);
+    put_entry(p, name, "", "F32", sums->cols, block, sizeof(float));
+    put_bytes(p, sums->products, sizeof(float) * (size_t)sums->cols * (size_t)block);
+    p->before = input;
+}
+
+// How many tokens a matrix's sums are of, and the number of its input; the sums; behind its first matrix an input's products.
 static void put_matrix(void *context, const char *name, int input, const struct matrix *matrix)
 {
     struct parts *p = context;
     const struct input_sums *sums = &p->sums[input];
-    const size_t counted = p->at + sizeof sums->tokens, end = counted + (size_t)matrix->cols * sizeof(float);
-    fprintf(p->table, ",\"%s.tokens\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[%zu,%zu]}", name, p->at, counted);
-    fprintf(p->table, ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%d],\"data_offsets\":[%zu,%zu]}", name, matrix->cols, counted,
-            end);
-    fwrite(&sums->tokens, sizeof sums->tokens, 1, p->body);
+    put_entry(p, name, ".tokens", "I64", 2, 1, sizeof(int64_t));
+    put_bytes(p, (int64_t[2]){sums->tokens, input}, sizeof(int64_t[2]));
+    put_entry(p, name, "", "F32", matrix->cols, 1, sizeof(float));
     for (int i = 0; i < matrix->cols; i++) {
         const float sum = (float)sums->squares[i];
         if (!isfinite(sum))
             snprintf(p->unfit, sizeof p->unfit, "%s", name);
-        fwrite(&sum, sizeof sum, 1, p->body);
+        put_bytes(p, &sum, sizeof sum);
     }
-    p->at = end;
+    if (sums->products && p->before != input)
+        put_products(p, input, sums);
 }
 
-static yalm_status put_file(FILE *file, const char *table, const char *body, size_t length, int64_t tokens, uint64_t checksum,
-                            const char *path, yalm_error *error)
+static yalm_status put_file(FILE *file, const char *table, struct parts *p, int64_t tokens, uint64_t model,
+                            const struct model_config *config, const struct model_weights *weights, const char *path,
+                            yalm_error *error)
 {
     char *text = NULL;
+    p->before = NONE;
+    importance_each(config, weights, put_matrix, p);
     const int n =
         asprintf(&text, "%s,\"model\":\"%016llx\",\"xxh3\":\"%016llx\",\"tokens\":\"%lld\"}%s}", head,
-                 (unsigned long long)checksum, (unsigned long long)XXH3_64bits(body, length), (long long)tokens, table);
+                 (unsigned long long)model, (unsigned long long)XXH3_64bits_digest(p->checksum), (long long)tokens, table);
     if (n < 0)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
     const uint64_t padded = ((uint64_t)n + 7) / 8 * 8;
-    bool written = fwrite(&padded, sizeof padded, 1, file) == 1 && fprintf(file, "%-*s", (int)padded, text) == (int)padded;
-    written = written && fwrite(body, 1, length, file) == length;
+    p->failed = fwrite(&padded, sizeof padded, 1, file) != 1 || fprintf(file, "%-*s", (int)padded, text) != (int)padded;
+    p->body = file;
+    p->before = NONE;
+    importance_each(config, weights, put_matrix, p);
     free(text);
-    return written ? YALM_OK : error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+    return p->failed ? error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno)) : YALM_OK;
 }
 
 yalm_status importance_write(struct new_file *file, const struct input_sums *sums, int64_t tokens,
                              const struct container *model, const struct model_config *config,
                              const struct model_weights *weights, yalm_error *error)
 {
-    char *table = NULL, *body = NULL;
-    size_t table_length, body_length;
-    struct parts parts = {.sums = sums, .table = open_memstream(&table, &table_length)};
-    parts.body = open_memstream(&body, &body_length);
-    if (parts.table && parts.body)
+    char *table = NULL;
+    size_t table_length;
+    struct parts parts = {.sums = sums, .before = NONE, .table = open_memstream(&table, &table_length)};
+    if (parts.table)
         importance_each(config, weights, put_matrix, &parts);
-    const bool table_made = parts.table && fclose(parts.table) == 0, body_made = parts.body && fclose(parts.body) == 0;
+    const bool table_made = parts.table && fclose(parts.table) == 0;
+    parts.table = NULL;
+    parts.checksum = XXH3_createState();
     yalm_status status = YALM_OK;
-    if (!table_made || !body_made || body_length != parts.at)
+    if (!table_made || !parts.checksum || XXH3_64bits_reset(parts.checksum) != XXH_OK)
         status = error_set(error, YALM_NO_MEMORY, "%s: no memory", file->path);
     else if (parts.unfit[0])
         status = error_set(error, YALM_FAILED, "importance: what %s reads is not finite", parts.unfit);
     else
-        status = put_file(file->file, table, body, body_length, tokens, model->metadata_checksum, file->path, error);
+        status = put_file(file->file, table, &parts, tokens, model->metadata_checksum, config, weights, file->path, error);
+    XXH3_freeState(parts.checksum);
     free(table);
-    free(body);
     return status;
 }

@@ -6,9 +6,20 @@
 
 struct input_sums {
     double *squares; // (cols): the sum over tokens of each column's square
+    float
+        *products; // (cols, block): of column i's products with its block's columns up to itself, then zeros; NULL: not wanted
+    float *turned; // (cols, a batch's tokens): room for them, which may be all inputs'
     int64_t tokens;
     int cols; // 0: the model has no such input
 };
+
+// Columns whose products with each other are added up: all of them, or where they are many an equal part, in whole groups.
+static inline int importance_block(int cols)
+{
+    enum { WHOLE = 2048, MOST = 1024, GROUP = 32 };
+    const int blocks = cols <= WHOLE ? 1 : (cols + MOST - 1) / MOST;
+    return blocks == 1 ? cols : ((cols + blocks - 1) / blocks + GROUP - 1) / GROUP * GROUP;
+}
 
 // Inputs of a layer. From INPUT_EXPERTS on each expert has two: what gate and up read, and what down reads.
 enum { INPUT_QKV, INPUT_O, INPUT_FFN, INPUT_DOWN, INPUT_EXPERTS };
@@ -21,6 +32,12 @@ static inline int importance_input(const struct model_config *config, int layer,
 static inline int importance_n_inputs(const struct model_config *config)
 {
     return importance_input(config, config->n_layers, 0) + 1;
+}
+
+// Of experts, which are many and see few tokens each, products are not added up.
+static inline bool importance_has_products(const struct model_config *config, int input)
+{
+    return input % importance_input(config, 1, 0) < INPUT_EXPERTS;
 }
 
 // Each matrix that is quantised, in the order of the file: its name, and its input's number.

@@ -40,12 +40,19 @@ def test_writes_what_each_matrix_reads(program, text, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["a.importance"]
     tensors = load_file(path)  # which checks the header
     names = {f"layers.{layer}.{part}" for layer in range(4) for part in PARTS} | {"embedding"}
-    assert set(tensors) == names | {f"{name}.tokens" for name in names}
+    inputs = {f"input.{number}" for number in range(4 * 4 + 1)}
+    assert set(tensors) == names | {f"{name}.tokens" for name in names} | inputs
     tokens = tensors["layers.0.q.tokens"][0]
     assert tokens > 1000 and all(tensors[f"{name}.tokens"][0] == tokens for name in names)
     found = calibrate.read(path, checksum_of(program.model))
     for name in names:
-        assert np.allclose(found[name], tensors[name] / tokens) and (found[name] > 0).all()
+        squares, products = found[name].squares, found[name].products
+        assert np.allclose(squares, tensors[name] / tokens) and (squares > 0).all()
+        assert np.allclose(products.diagonal(), tensors[name], rtol=1e-4) and (np.triu(products, 1) == 0).all()
+        lower = products.astype(np.float64)
+        moments = lower + np.tril(lower, -1).T
+        assert np.linalg.eigvalsh(moments).min() > -1e-4 * np.linalg.eigvalsh(moments).max()
+        assert np.abs(np.tril(lower, -1)).max() > 0
     for layer in range(4):
         assert (tensors[f"layers.{layer}.q"] == tensors[f"layers.{layer}.v"]).all()
         assert (tensors[f"layers.{layer}.gate"] == tensors[f"layers.{layer}.up"]).all()
@@ -66,6 +73,7 @@ def test_each_expert_has_its_own_tokens(yalm, tmp_path, monkeypatch):
         counts = [int(tensors[f"{expert}.down.tokens"][0]) for expert in experts]
         assert sum(counts) == 300 * facts["num_experts_per_tok"] and max(counts) < 300
         assert [int(tensors[f"{expert}.gate.tokens"][0]) for expert in experts] == counts
+        assert all(f"input.{tensors[f'{expert}.down.tokens'][1]}" not in tensors for expert in experts)
         assert not np.allclose(tensors[f"{experts[0]}.up"], tensors[f"{experts[1]}.up"])
         assert f"layers.{layer}.gate" not in tensors
 

@@ -42,6 +42,10 @@ static void reference_observe(const struct reference *r, int layer, int which, c
     struct input_sums *sums = &r->observed[importance_input(&r->model->config, layer, which)];
     for (int i = 0; i < n; i++)
         sums->squares[i] += x[i] * x[i];
+    const int block = importance_block(sums->cols = n);
+    for (int i = 0; i < n && sums->products; i++)
+        for (int j = i / block * block; j <= i; j++)
+            sums->products[(size_t)i * block + j % block] += (float)(x[i] * x[j]);
     sums->tokens++;
 }
 

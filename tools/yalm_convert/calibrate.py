@@ -3,6 +3,7 @@ how large the columns of what each matrix reads are (docs/format.md, "The file o
 
 import dataclasses
 import json
+import mmap
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ import xxhash
 
 from .checkpoint import Tensor
 from .plan import Planned, data
+from .quantise import Importance
 from .writer import Layout, write_model
 
 TEXT = Path(__file__).with_name("calibration.txt")  # prose and code
@@ -65,8 +67,17 @@ def weighed(plan: list, whole: list, metadata: dict, output: Path, text: Path, a
 def weigh(planned: Planned, found: dict) -> Planned:
     if planned.quantised not in WEIGHED or not isinstance(planned.source, Tensor):
         return planned
-    squares = found.get(planned.name)
-    return planned if squares is None else dataclasses.replace(planned, importance=squares + EVERY * squares.mean())
+    seen = found.get(planned.name)
+    if seen is None:
+        return planned
+    squares = seen.squares + EVERY * seen.squares.mean()
+    return dataclasses.replace(planned, importance=dataclasses.replace(seen, squares=squares))
+
+
+def without_moments(plan: list) -> int:
+    """How many matrices are known column by column alone, without experts, which always are."""
+    seen = [planned for planned in plan if planned.importance and planned.quantised in ASK]
+    return sum(planned.importance.products is None and ".experts." not in planned.name for planned in seen)
 
 
 def model_checksum(head: bytes) -> str:
@@ -101,10 +112,11 @@ def end(running: subprocess.Popen) -> None:
 
 
 def read(path: Path, model: str) -> dict:
-    """{matrix's name: (columns) float32}: the mean square of what each column is multiplied by. Matrices that no
-    token reached are left out."""
-    file = path.read_bytes()
+    """{matrix's name: Importance}, as float32, of what its columns are multiplied by. Matrices that no token reached are
+    left out. The file stays open, unread where nobody asks."""
     try:
+        with open(path, "rb") as opened:
+            file = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
         body = memoryview(file)[8 + int.from_bytes(file[:8], "little") :]
         table = json.loads(file[8 : len(file) - len(body)])
         facts = table.pop("__metadata__")
@@ -116,10 +128,14 @@ def read(path: Path, model: str) -> dict:
     if of != model:
         raise Failed(f"{path}: importance of another model: made for checksum {of}, expected {model}")
     arrays = {name: array(body, entry) for name, entry in table.items()}
-    counts = {name: arrays[f"{name}.tokens"][0] for name in arrays if not name.endswith(".tokens")}
-    return {name: arrays[name] / np.float32(n) for name, n in counts.items() if n > 0}
+    matrices = {name.removesuffix(".tokens"): counts for name, counts in arrays.items() if name.endswith(".tokens")}
+    return {
+        name: Importance(arrays[name] / np.float32(n), arrays.get(f"input.{number}"))
+        for name, (n, number) in matrices.items()
+        if n > 0
+    }
 
 
 def array(body: memoryview, entry: dict) -> np.ndarray:
     first, last = entry["data_offsets"]
-    return np.frombuffer(body[first:last], {"F32": "<f4", "I64": "<i8"}[entry["dtype"]])
+    return np.frombuffer(body[first:last], {"F32": "<f4", "I64": "<i8"}[entry["dtype"]]).reshape(entry["shape"])

@@ -25,6 +25,7 @@ TARGETS = {
     "q5": (-32.0, 29.0, -28.8, -25.6),
     "q4n": (-32.0, 26.7, -25.6, -30.4, -34.4),
 }
+MOST_SCALE = 127  # of a group, in q6, q5 and q4n
 ROUNDS = {"q8": 2, "q6": 1, "q5": 1, "q4n": 1}  # by which the best is refined
 
 
@@ -56,6 +57,12 @@ def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> n
     return best
 
 
+def whole_scales(scales: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
+    """The whole numbers by which rows' scales are nearest to those of groups."""
+    whole = np.divide(scales, of_rows, out=np.zeros_like(scales), where=of_rows > 0)
+    return np.nan_to_num(np.rint(whole)).clip(-MOST_SCALE, MOST_SCALE)
+
+
 def _improve(
     x: np.ndarray, scale: np.ndarray, dtype: str, weighted: np.ndarray, weights: Optional[np.ndarray]
 ) -> tuple:
@@ -69,13 +76,23 @@ def _improve(
 
 def nearest(x: np.ndarray, scale: np.ndarray, dtype: str) -> np.ndarray:
     """The type's integers, as float32, by which x's columns are nearest to themselves; 0 where the scale is 0."""
-    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
+    return nearest_by(x, inverses(scale), dtype)
+
+
+def inverses(scale: np.ndarray) -> np.ndarray:
+    return np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
+
+
+def nearest_by(x: np.ndarray, inverse: np.ndarray, dtype: str) -> np.ndarray:
+    """The same, by the scale's inverse."""
     if dtype not in VALUES:
         q = x * inverse
         np.rint(q, out=q)
-        return np.clip(q, LEAST[dtype], MOST[dtype], out=q)
+        np.maximum(q, LEAST[dtype], out=q)
+        return np.minimum(q, MOST[dtype], out=q)
     q = x * (2 * inverse)
     q += 64
-    np.clip(q, 0, 127, out=q)
+    np.maximum(q, 0, out=q)
+    np.minimum(q, 127, out=q)
     found = q.astype(np.uint8).tobytes().translate(NEAREST[dtype])  # of numpy's own ways to look up, none is as fast
     return np.frombuffer(found, np.int8).reshape(q.shape).astype(np.float32)

@@ -17,7 +17,7 @@ from .gemma4 import layer_facts, plan_experts, plan_inputs, plan_layer, prepare_
 from .mixture import mixed
 from .mtp import plan_mtp
 from .packing import GROUP_BYTES, quantised_size
-from .quantise import quantise
+from .quantise import Importance, quantise
 from .recurrent import delta_of, plan_recurrent
 from .source import shown
 
@@ -46,7 +46,7 @@ class Planned:
     unfit: bool = False  # to be bf12, but its numbers need all 16 bits
     factor: float = 1.0  # what the values are multiplied by, once
     plus: float = 0.0  # this is added
-    importance: Optional[np.ndarray] = field(default=None, compare=False)  # of its columns, for quantise()
+    importance: Optional[Importance] = field(default=None, compare=False)  # of its columns, for quantise()
     rounded: int = 0  # of a matrix that is to be bf12: how many numbers are no bfloat16 as they are stored
 
     @property

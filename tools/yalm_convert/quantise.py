@@ -2,11 +2,13 @@
 
 A group's scale is searched for (grids.py). With importance, the mean squares of what the columns are multiplied by,
 an error counts by its column's: what is small then is the error of the products. Of q6, q5 and q4n, scales become
-integers of 8 bits under one number for each row before weights are rounded by them.
+integers of 8 bits under one number for each row before weights are rounded by them; and where second moments are known,
+errors are made up for along the row (feedback.py).
 """
 
+import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Optional
 
@@ -14,26 +16,37 @@ import numpy as np
 
 from .checkpoint import PIECE, Tensor
 from .errors import ModelError
-from .grids import nearest, search
+from .feedback import blocks_of, improved
+from .grids import MOST_SCALE, nearest, search, whole_scales
 from .packing import GROUP, SIX_BITS, filled_up, groups_of, pack
 from .source import shown
 
 BLOCK = 1024  # groups, or a whole row's
-MOST_SCALE = 127  # of a group, in q6, q5 and q4n
+ROWS = 1024  # in a block, where errors are made up for
 
 
-def quantise(source: Tensor, dtype: str, importance: Optional[np.ndarray] = None) -> Iterator[np.ndarray]:
-    """The tensor's bytes: all rows' quants, block by block, and at last all rows' scales. importance: (columns)."""
+@dataclasses.dataclass
+class Importance:
+    """What a matrix's columns read, on a text."""
+
+    squares: np.ndarray  # (columns), their means
+    products: Optional[np.ndarray] = None  # (columns, a block's columns), as blocks_of() takes them
+
+
+def quantise(source: Tensor, dtype: str, importance: Optional[Importance] = None) -> Iterator[np.ndarray]:
+    """The tensor's bytes: all rows' quants, block by block, and at last all rows' scales."""
     rows, columns = source.shape
-    weights = None if importance is None else _group_weights(importance)
+    weights = None if importance is None else _group_weights(importance.squares)
+    seen = importance is not None and importance.products is not None and dtype in SIX_BITS
+    moments = blocks_of(importance.products) if seen else []
     at_once = max(1, PIECE // (columns * source.dtype.itemsize))
     scales: list = []
     with ThreadPoolExecutor(_processors()) as pool:
         for first in range(0, rows, at_once):
             values = filled_up(source.values(first, min(at_once, rows - first)))
-            step = max(1, BLOCK // groups_of(columns))
+            step = ROWS if moments else max(1, BLOCK // groups_of(columns))
             blocks = (values[r : r + step] for r in range(0, len(values), step))
-            for quants, *of_block in pool.map(lambda block: quantise_rows(block, dtype, weights), blocks):
+            for quants, *of_block in pool.map(lambda block: quantise_rows(block, dtype, weights, moments), blocks):
                 if not all(np.isfinite(part).all() for part in of_block):
                     raise ModelError(
                         f"{source.path}: tensor {shown(source.name)} has a value that is NaN, infinite, or too large for "
@@ -56,8 +69,11 @@ def _group_weights(importance: np.ndarray) -> np.ndarray:
     return np.divide(groups, means, out=np.ones_like(groups), where=means > 0)
 
 
-def quantise_rows(values: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> tuple:
-    """(rows, whole groups of columns) values, and weights of a row's errors, (groups, 32) -> int8 quants of that shape,
+def quantise_rows(
+    values: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None, moments: Sequence = ()
+) -> tuple:
+    """(rows, whole groups of columns) values, weights of a row's errors, (groups, 32), and blocks_of() its products or
+    none -> int8 quants of that shape,
     and scales in the file's types. These are fp16 (rows, groups), or int8 of that shape and fp32 (rows). A scale, of
     the groups or of a row, is not finite where the values do not allow one."""
     rows, columns = values.shape
@@ -67,6 +83,9 @@ def quantise_rows(values: np.ndarray, dtype: str, weights: Optional[np.ndarray] 
         found = search(x, dtype, of_groups)
         found[~np.isfinite(x.sum(axis=0) * 0.0)] = np.nan
         scales, used = _stored_scales(found.reshape(rows, -1), dtype)
+        if moments:
+            quants, better = improved(np.ascontiguousarray(values.T, np.float32), used.T, scales[1], dtype, moments)
+            return quants.T.astype(np.int8), whole_scales(better, scales[1]).T.astype(np.int8), scales[1]
         quants = nearest(x, used.reshape(-1), dtype).astype(np.int8)
     return np.ascontiguousarray(quants.T).reshape(rows, columns), *scales
 
@@ -77,6 +96,5 @@ def _stored_scales(found: np.ndarray, dtype: str) -> tuple:
         half = found.astype(np.float16)
         return (half,), half.astype(np.float32)
     of_rows = np.abs(found).max(axis=1) / np.float32(MOST_SCALE)
-    whole = np.divide(found, of_rows[:, None], out=np.zeros_like(found), where=of_rows[:, None] > 0)
-    whole = np.nan_to_num(np.rint(whole)).clip(-MOST_SCALE, MOST_SCALE).astype(np.int8)
+    whole = whole_scales(found.T, of_rows).T.astype(np.int8)
     return (whole, of_rows), whole * of_rows[:, None]
