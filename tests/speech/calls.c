@@ -95,7 +95,7 @@ static void answer(const struct call_form *form, unsigned marks, const cJSON *li
     const char *prompt = cJSON_GetObjectItem(line, "prompt")->valuestring,
                *text = cJSON_GetObjectItem(line, "text")->valuestring;
     const struct speech_calls calls = {form, cJSON_GetObjectItem(line, "tools"),
-                                       speech_call_begun(form, prompt, strlen(prompt))};
+                                       speech_call_begun(form, prompt, strlen(prompt)), NULL};
     const char *end = speech_reasoning_end(prompt, strlen(prompt));
     struct buffer whole = {0};
     const size_t length = strlen(text);
