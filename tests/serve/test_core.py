@@ -480,7 +480,7 @@ def test_the_description_names_the_routes(server):
     routes = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
     source = (ROOT / "src/serve/routes.c").read_text(encoding="utf-8")
     known = {
-        (method, path + "{name}" * path.endswith(("/models/", "/responses/")))
+        (method, path + "{name}" * path.endswith(("/models/", "/responses/")) + "{id}" * path.endswith("/slots/"))
         for method, path in re.findall(r'{"(\w+)", "(/[^"]*)"', source)
     }
     assert routes == known - {("GET", "/")}  # a page
