@@ -174,9 +174,10 @@ static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection
         }
 }
 
-static void attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+static void attend(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
-    original->attend(s, batch, layer, me);
+    const int layer = step->layer;
+    original->attend(s, batch, step, me);
     selected[layer] = true;
     struct cpu_selection *l = &layers[layer];
     forget(l);
