@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MAX_INPUT = 1 << 16, FLOATS = TINY_LAYERS * TINY_KV_HEADS * TINY_HEAD_DIM * CODEBOOK_CENTROIDS };
+enum { LONGEST_INPUT = 1 << 16, FLOATS = TINY_LAYERS * TINY_KV_HEADS * TINY_HEAD_DIM * CODEBOOK_CENTROIDS };
 
 static void check(bool true_always)
 {
@@ -40,7 +40,7 @@ static void open_file(const uint8_t *data, size_t size, const struct container *
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size < 2 || size > MAX_INPUT) // an empty file is refused before its bytes are looked at
+    if (size < 2 || size > LONGEST_INPUT) // an empty file is refused before its bytes are looked at
         return 0;
     const struct container model = {.mapping = {.path = "model"}, .metadata_checksum = 0x1234567890abcdef};
     const struct model_config config = {

@@ -15,7 +15,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MAX_INPUT = 1 << 20 };
+enum { LONGEST_INPUT = 1 << 20 };
 
 static void check(bool true_always)
 {
@@ -118,7 +118,7 @@ static void open_edited(const uint8_t *data, size_t size, int n_experts)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size < 1 || size > MAX_INPUT)
+    if (size < 1 || size > LONGEST_INPUT)
         return 0;
     switch (data[0] % 4) {
     case 0:
