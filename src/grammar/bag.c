@@ -19,10 +19,11 @@ static int add_part(struct automaton *a, int came, int part)
 // must come has its room.
 static bool any_left(struct automaton *a, const struct bag *bag, int came, int first, int n)
 {
-    int count = 0, n_must = bag->n_must, musts_left = bag->musts[first + n] - bag->musts[first];
+    const int end = first + n;
+    int count = 0, n_must = bag->n_must, musts_left = bag->musts[end] - bag->musts[first];
     for (int at = came; at != NO_STACK; at = a->nodes[at].below, count++) {
         const int part = a->nodes[at].place;
-        const bool within = bag->ranks[part] >= first && bag->ranks[part] < first + n;
+        const bool within = bag->ranks[part] >= first && bag->ranks[part] < end;
         n_must -= bag->parts[part].must;
         n -= within;
         musts_left -= within && bag->parts[part].must;

@@ -86,9 +86,7 @@ static void add_branches(struct builder *builder, int place)
     }
     if (!builder->failed && bag->n_sorted > 0)
         qsort(all, (size_t)bag->n_sorted, sizeof *all, compare_beginnings);
-    // Not used: with it a held call ran into a dead end (tests/serve/test_calls.py, form 'object'), and why is not known yet.
-    bool used = false;
-    if (builder->failed || !used || !are_apart(all, bag->n_sorted))
+    if (builder->failed || !are_apart(all, bag->n_sorted))
         bag->n_sorted = 0;
     for (int i = 0; i < bag->n_sorted; i++) {
         bag->ranks[all[i].part] = i;

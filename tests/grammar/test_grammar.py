@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import subprocess
@@ -376,6 +377,26 @@ def test_properties_in_any_order(match):
                 assert may == (answer == "yes") or len(set(again)) < len(again), (schema, text, answer)
             else:
                 assert answer == "no", (schema, text, answer)
+
+
+def test_no_key_is_begun_that_may_not_come(match):
+    """Whatever the order in which keys are declared and come: a key's beginning goes on to one that is left, or is refused."""
+    keys = ["ab", "ac", "b"]
+    for declared in itertools.permutations(keys):
+        schema = {
+            "properties": {key: {"const": 1} for key in declared},
+            "required": keys[:2],
+            "additionalProperties": False,
+        }
+        texts, expected = [], []
+        for n in range(4):
+            for came in itertools.permutations(keys, n):
+                begun = "{" + "".join(f'"{key}":1,' for key in came)
+                left = [key for key in keys if key not in came]
+                for beginning in ("", '"', '"a', '"ab', '"ac', '"b'):
+                    texts.append(begun + beginning)
+                    expected.append("more" if any(f'"{key}'.startswith(beginning) for key in left) else "no")
+        assert match("schema", schema, texts) == expected, declared
 
 
 def test_many_orders_are_not_kept_for_ever(match):
