@@ -49,7 +49,8 @@ yalm_status mtp_resolve(const yalm_model *model, const struct backend *backend, 
     else if (model->group)
         error_set(&why, YALM_USAGE, "an MTP head does not run on several machines");
     else if (strcmp(options->attention, "dense") != 0)
-        error_set(&why, YALM_USAGE, "an MTP head is of no use with --attention %s, which evaluates tokens one by one",
+        error_set(&why, YALM_USAGE,
+                  "an MTP head is of no use with --attention %s, which evaluates tokens one by one: use dense",
                   options->attention);
     else
         backend->resolve(&model->mtp_config, &model->mtp_weights, &there, &why);
