@@ -161,7 +161,7 @@ static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection
                 l->r ? sparq_rounding(s, layer, h, j, n, l->slots[j]) : of_codes + FLOATS / 10 * log(lift);
         }
         for (int i = 0; i < l->n_sinks; i++)
-            l->sink_scores[h * l->n_sinks + i] = t->sink_scores[(size_t)h * s->kv->n_sinks + i];
+            l->sink_scores[h * l->n_sinks + i] = t->sink_scores[(size_t)h * (s->kv->n_sinks + 1) + i];
     }
     for (int h = 0; h < n_kv_heads; h++) // rows are slots by now
         for (int i = 0, j = 0; i < t->n_rows[h]; i++) {
