@@ -63,11 +63,15 @@ static int usable_cores(void)
     return n < MAX_COPY_THREADS ? n : MAX_COPY_THREADS;
 }
 
-// Of a rank's share: what has been tried with several.
-static yalm_status check_share(const struct model_config *config, const struct model_weights *weights, yalm_error *error)
+// The model's steps; of a rank's share what has been tried with several.
+static yalm_status check_steps(const struct model_config *config, const struct model_weights *weights, yalm_error *error)
 {
     const unsigned alone = 1u << OP_RECUR | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_SCALE | 1u << OP_MIX_INPUTS;
     const struct recipe outline = recipe_outline(config, weights);
+    if ((outline.ops & 1u << OP_NORM) || (outline.traits & TRAITS_OF_CPU))
+        return error_set(error, YALM_USAGE,
+                         "device cuda: LayerNorm, learned positions, MLPs without a gate and attention both ways do not run on "
+                         "the GPU (-d cpu runs them)");
     if (!config->all_heads || (!(outline.ops & alone) && !(outline.traits & (TRAIT_OTHERS_KEYS | TRAIT_WIDTH | TRAIT_VALUES))))
         return YALM_OK;
     return error_set(error, YALM_USAGE,
@@ -80,10 +84,6 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
 {
     if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
-    if (config_cpu_alone(config))
-        return error_set(error, YALM_USAGE,
-                         "device cuda: LayerNorm, learned positions, MLPs without a gate and attention both ways do not run on "
-                         "the GPU (-d cpu runs them)");
     if (config->guesses)
         return error_set(error, YALM_USAGE, "device cuda: an MTP head does not run on the GPU (-d cpu runs it)");
     if (options->activations > YALM_ACTIVATIONS_INT16)
@@ -91,7 +91,7 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
     if (options->exact)
         return error_set(error, YALM_USAGE, "device cuda: exact bits are the CPU's (-d cpu)");
-    TRY(check_share(config, weights, error));
+    TRY(check_steps(config, weights, error));
     for (int kind = 0; kind < config_n_kinds(config); kind++)
         if (config->kinds[kind].delta.key_dim > MAX_KEY_DIM)
             return error_set(error, YALM_USAGE,

@@ -14,7 +14,7 @@ yalm_status share_check(const struct model_config *config, const struct model_we
     if (outline.ops & ALONE)
         return error_set(error, YALM_USAGE,
                          "ranks: experts with norms of their own cannot be shared among ranks: run this model without mpirun");
-    if (outline.traits & (TRAIT_BOTH_WAYS | TRAIT_LAYER_NORM | TRAIT_UNGATED | TRAIT_ROWS))
+    if ((outline.ops & 1 << OP_NORM) || (outline.traits & TRAITS_OF_CPU))
         return error_set(
             error, YALM_USAGE,
             "ranks: LayerNorm and attention both ways cannot be shared among ranks: run this model without mpirun");

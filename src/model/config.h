@@ -129,13 +129,6 @@ struct model_config {
     int32_t eos[YALM_MAX_EOS];
 };
 
-// Whether it has facts that the CPU alone computes, in one process.
-static inline bool config_cpu_alone(const struct model_config *config)
-{
-    return config->bidirectional || config->layer_norm || config->ungated || config->learned_positions ||
-           config->n_token_types > 0 || config->embedding_norm || config->bare_first;
-}
-
 static inline int config_n_kinds(const struct model_config *config)
 {
     return 1 + config->n_more_kinds;
