@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import embed_cases
 import numpy as np
 import pytest
 from cases import Case, generator, write_model
@@ -26,6 +27,7 @@ MODELS = {
     "olmo2": generator.olmo2(*SHAPE),
     "gemma3": generator.gemma3(*SHAPE, head_dim=64, tied=True),
     "gpt-oss": generator.gpt_oss(128, 96, 4, 8, 4, 512, 256, 150000.0, head_dim=40),
+    "qwen3_5": generator.qwen3_5(*SHAPE, head_dim=32, key_heads=4, key_dim=24),
 }
 N_TOKENS = 96
 
@@ -107,6 +109,7 @@ def case(*values, short=False):
         case("olmo2", "fp32", 4, FLOATS, 1e-5),
         case("gemma3", "fp32", 2, FLOATS, 1e-5),
         case("gpt-oss", "fp32", 3, FLOATS, 1e-5),
+        case("qwen3_5", "fp32", 2, FLOATS, 1e-5),
     ],
 )
 def test_logits_are_those_of_one_process(hosts, model_of, ids, folder, name, dtype, n, more, most):
@@ -282,6 +285,15 @@ def refused(hosts, n, code, *words):
 @thorough
 def test_more_ranks_than_heads(hosts, fable):
     assert "ranks: found 3, expected at most 2" in refused(hosts, 3, 2, "./yalm", fable, "-i", "x")
+
+
+def test_a_model_that_reads_whole_texts(hosts, folder):
+    case = embed_cases.make_cases()["bert-mean"]
+    model = convert_directory(embed_cases.write(case, folder / "bert"), folder / "bert.bin")
+    line = refused(hosts, 2, 2, "./yalm", model, "-m", "embed", "-i", "x")
+    assert (
+        "ranks: LayerNorm and attention both ways cannot be shared among ranks: run this model without mpirun" in line
+    )
 
 
 @thorough
