@@ -145,9 +145,9 @@ int main(int argc, char **argv)
     occupy_standard_files();
     signal(SIGPIPE, SIG_IGN); // a write says EPIPE instead
     struct options options;
-    bool quiet = false;
+    bool quiet = false, followed = false;
     yalm_group *group = NULL;
-    yalm_error error = {0};
+    yalm_error error = {0}, unheard = {0};
     yalm_status status = yalm_group_join(&group, &error);
     if (status == YALM_OK)
         status = options_parse(argc, argv, &options, &error);
@@ -165,8 +165,9 @@ int main(int argc, char **argv)
         if (status == YALM_OK && options.model)
             status = resolve_models(&options, &error);
         mapped = options.model ? options.model : "";
+        followed = status == YALM_OK && follows(group);
         if (status == YALM_OK)
-            status = follows(group) ? follow(&options, &error) : run(&options, &error);
+            status = followed ? follow(&options, &error) : run(&options, &error);
         if (status != YALM_OK && options.converted)
             explain(&options, &error);
         options_free(&options);
@@ -174,6 +175,8 @@ int main(int argc, char **argv)
     if (status == YALM_OK)
         status = output_end(&error);
     progress_clear();
+    if (status != YALM_OK && follows(group) && !followed)
+        yalm_group_refuse(group, &error, &unheard); // rank 0 would wait for this one
     if (status == YALM_OK && group && !quiet && yalm_group_rank(group) == 0)
         say_traffic(group);
     if (status != YALM_OK && (!group || yalm_group_speaks(group)))

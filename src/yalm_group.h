@@ -27,6 +27,9 @@ YALM_API bool yalm_group_speaks(const yalm_group *group);
 YALM_API yalm_status yalm_group_follow(yalm_group *group, const char *path, const yalm_model_options *how,
                                        const yalm_session_options *options, yalm_error *error);
 
+// On another rank that cannot follow, in place of it: when rank 0 opens its model, that fails for this reason.
+YALM_API yalm_status yalm_group_refuse(yalm_group *group, const yalm_error *why, yalm_error *error);
+
 // From the next model on that rank 0 opens: what is summed goes over the wire as fp16, in half of the bytes. Each sum is then
 // rounded to 11 bits of its largest. Of CPUs only.
 YALM_API void yalm_group_use_fp16(yalm_group *group, bool on);

@@ -232,3 +232,17 @@ yalm_status yalm_group_follow(yalm_group *group, const char *path, const yalm_mo
     const struct model_source file = {.open = open_file, .close = yalm_model_close, .path = path, .how = how};
     return group_follow(group, &file, options, error);
 }
+
+static yalm_model *open_nothing(const struct model_source *source, yalm_group *group, yalm_error *error)
+{
+    (void)group;
+    *error = *source->why;
+    return NULL;
+}
+
+yalm_status yalm_group_refuse(yalm_group *group, const yalm_error *why, yalm_error *error)
+{
+    const yalm_session_options options = yalm_session_defaults();
+    const struct model_source nothing = {.open = open_nothing, .why = why};
+    return group_follow(group, &nothing, &options, error);
+}

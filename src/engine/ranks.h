@@ -18,6 +18,7 @@ struct model_source {
     void (*close)(yalm_model *model);
     const char *path;
     const yalm_model_options *how;
+    const yalm_error *why; // of one that cannot be had
 };
 
 // yalm_group_follow() with a model from anywhere.

@@ -308,10 +308,15 @@ def test_another_file_on_a_rank(hosts, fable, model_of):
     assert re.search(r"rank 1 \(\S+\): .*another model", line)
 
 
-@thorough
-def test_no_file_on_a_rank(hosts, fable):
-    line = refused(hosts, 1, 1, "./yalm", fable, "-i", "x", ":", "-n", 1, "./yalm", "nowhere", "-i", "x")
-    assert re.search(r"rank 1 \(\S+\): nowhere: No such file", line)
+@pytest.mark.parametrize(
+    "code, words, text",
+    [(1, ("nowhere",), "nowhere: No such file"), (2, ("fable", "--bogus"), "unknown option '--bogus'")],
+)
+def test_a_rank_that_cannot_begin(hosts, fable, code, words, text):
+    """Rank 0 does not wait for it."""
+    words = [fable if word == "fable" else word for word in words]
+    line = refused(hosts, 1, code, "./yalm", fable, "-i", "x", ":", "-n", 1, "./yalm", *words, "-i", "x")
+    assert re.search(r"rank 1 \(\S+\): ", line) and text in line
 
 
 # ------------------------------------------------------------------------------------------- losses
