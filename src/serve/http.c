@@ -24,6 +24,7 @@
 struct http {
     struct MHD_Daemon *daemon;
     struct server *server;
+    int listener; // which no longer listens; -1: it does
 };
 
 // ---------------------------------------------------------------- whence it comes
@@ -380,6 +381,7 @@ struct http *http_open(struct server *server, int *port, yalm_error *error)
     *port = port_of(listener);
     if (http && server->connections) {
         http->server = server;
+        http->listener = -1;
         http->daemon =
             MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server, //
                              MHD_OPTION_EXTERNAL_LOGGER, be_quiet, NULL, MHD_OPTION_LISTEN_SOCKET, listener,              //
@@ -404,11 +406,13 @@ void http_tidy(struct http *http)
     connections_end_waiting(http->server->connections, HTTP_HEADER_SECONDS);
 }
 
+// The daemon's threads may still have the socket in their sets for a moment: it refuses from now on, and is closed when they
+// are gone. A number that is another file's by then would be fatal to them.
 void http_stop_accepting(struct http *http)
 {
-    const MHD_socket listener = MHD_quiesce_daemon(http->daemon);
-    if (listener != MHD_INVALID_SOCKET)
-        close(listener);
+    http->listener = MHD_quiesce_daemon(http->daemon);
+    if (http->listener >= 0)
+        shutdown(http->listener, SHUT_RDWR);
 }
 
 void http_close(struct http *http)
@@ -419,6 +423,8 @@ void http_close(struct http *http)
     for (int i = 0; i < 200 && atomic_load(&http->server->n_open) > 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     MHD_stop_daemon(http->daemon);
+    if (http->listener >= 0)
+        close(http->listener);
     connections_close(http->server->connections);
     free(http);
 }
