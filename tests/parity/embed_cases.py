@@ -73,6 +73,16 @@ def gemma3():
     return config | dict(architectures=["Gemma3TextModel"], use_bidirectional_attention=True, query_pre_attn_scalar=16)
 
 
+def modern_bert(**more):
+    """Byte-level BPE, windows of 24 to both sides in two layers of four, no norm before the first, no biases."""
+    return dict(
+        architectures=["ModernBertModel"], model_type="modernbert", hidden_size=DIM, intermediate_size=FFN,
+        num_hidden_layers=4, num_attention_heads=HEADS, vocab_size=len(byte_pieces()[0]), max_position_embeddings=400,
+        local_attention=48, global_attn_every_n_layers=2, global_rope_theta=160000.0, local_rope_theta=10000.0,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
+    ) | more  # fmt: skip
+
+
 def make_cases():
     scores = dict(architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
     return {
@@ -82,6 +92,8 @@ def make_cases():
             Case("bert-first", bert(hidden_act="gelu_new", layer_norm_eps=1e-3), "cls_token", dict(lowercase=False)),
             Case("bert-score", bert(**scores), None),
             Case("gemma3-mean", gemma3(), dense=(96, 40)),
+            Case("modern-first", modern_bert(norm_bias=True, attention_bias=True, mlp_bias=True), "cls_token"),
+            Case("modern-mean", modern_bert()),
             Case("xlmr-first", xlmr(), "cls_token"),
             Case("xlmr-score", xlmr(**scores | dict(architectures=["XLMRobertaForSequenceClassification"])), None),
         )
@@ -96,6 +108,39 @@ def pieces():
     signs = list("!$+=<>^`|~—«»…¡.,:_/-()")
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     return list(dict.fromkeys([*special, *letters, *("##" + letter for letter in letters), *words, *signs]))
+
+
+def byte_pieces():
+    """(tokens, merges) of byte-level BPE: each byte, and a few words letter by letter."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    found, merges = ["[PAD]", "[CLS]", "[SEP]", *map(chr, visible), *(chr(256 + n) for n in range(len(hidden)))], []
+    for word in ("Ġthe", "Ġfox", "Ġowl", "Ġand", "ing"):
+        for n in range(1, len(word)):
+            found.append(word[: n + 1])
+            merges.append([word[:n], word[n]])
+    return found, merges
+
+
+def bpe_json():
+    tokens, merges = byte_pieces()
+    ends = {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in (("[CLS]", 1), ("[SEP]", 2))}
+    first, last = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ends)
+    text, other = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    added = [
+        dict(id=i, content=name, special=True, single_word=False, lstrip=False, rstrip=False, normalized=False)
+        for i, name in enumerate(tokens[:3])
+    ]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+        "normalizer": {"type": "NFC"}, "pre_tokenizer": level, "decoder": level,
+        "post_processor": {
+            "type": "TemplateProcessing", "single": [first, text, last], "pair": [first, text, last, other, last],
+            "special_tokens": ends,
+        },
+        "model": {"type": "BPE", "vocab": {token: i for i, token in enumerate(tokens)}, "merges": merges},
+    }  # fmt: skip
 
 
 def special(name):
@@ -134,6 +179,8 @@ def unigram_json():
 def tokenizer_json(case):
     if case.config["model_type"] == "xlm-roberta":
         return unigram_json()
+    if case.config["model_type"] == "modernbert":
+        return bpe_json()
     normalizer = dict(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True) | case.tokenizer
     mark, a, b = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ("[SEP]", "[CLS]", "[SEP]"))
     text, other = ({"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB"))
@@ -158,7 +205,24 @@ def tokenizer_json(case):
     }  # fmt: skip
 
 
+def modern_shapes(config):
+    dim, ffn, bias = config["hidden_size"], config["intermediate_size"], config.get("norm_bias")
+    norms, linear = ["embeddings.norm", "final_norm"], {}
+    for n in range(config["num_hidden_layers"]):
+        norms += [f"layers.{n}.attn_norm"] * (n > 0) + [f"layers.{n}.mlp_norm"]
+        linear |= {f"layers.{n}.attn.Wqkv": (3 * dim, dim), f"layers.{n}.attn.Wo": (dim, dim)}
+        linear |= {f"layers.{n}.mlp.Wi": (2 * ffn, dim), f"layers.{n}.mlp.Wo": (dim, ffn)}
+    found = {"embeddings.tok_embeddings.weight": (config["vocab_size"], dim)}
+    for name, shape in (dict.fromkeys(norms, (dim,)) | linear).items():
+        found[f"{name}.weight"] = shape
+        if bias:
+            found[f"{name}.bias"] = shape[:1]
+    return found
+
+
 def shapes(config):
+    if config["model_type"] == "modernbert":
+        return modern_shapes(config)
     dim, ffn = config["hidden_size"], config["intermediate_size"]
     scores = config["architectures"][0].endswith("Classification")
     of_roberta = config["model_type"] == "xlm-roberta"
@@ -195,13 +259,13 @@ def write(case, folder):
 
     def make(name, shape):
         drawn = rng.standard_normal(int(np.prod(shape)), dtype=np.float32)
-        if "Norm" in name:
+        if "norm" in name.lower():
             return 0.3 * drawn + np.float32(name.endswith("weight"))
         if name.endswith("bias"):
             return 0.2 * drawn
         return drawn * np.float32(0.6 if "embeddings" in name else 1.8 / shape[-1] ** 0.5)
 
-    bert_like = "type_vocab_size" in case.config
+    bert_like = case.config["model_type"] != "gemma3_text"
     own, make = (shapes(case.config), make) if bert_like else (generator.tensor_shapes(case.config), filled(case))
     (folder / "config.json").write_text(json.dumps(case.config))
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(case)))

@@ -7,7 +7,7 @@ those that are other architectures'.
 
 from dataclasses import dataclass
 
-from .encoders import BERT_FACTS, BERT_NAMES
+from .encoders import BERT_FACTS, BERT_NAMES, MODERN_FACTS, MODERN_NAMES
 from .plan import UNCHANGED, Changes
 
 LLAMA = {
@@ -187,6 +187,12 @@ BERT = dict(
     LLAMA, vocab_size=30522, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12,
     max_position_embeddings=512, rms_norm_eps=1e-12, type_vocab_size=2,
 )  # fmt: skip
+MODERN_BERT = dict(
+    BERT, vocab_size=50368, intermediate_size=1152, num_hidden_layers=22, max_position_embeddings=8192, rms_norm_eps=1e-5,
+    hidden_activation="gelu", norm_bias=False, sliding_window=128, sliding_window_pattern=3, rope_theta=160000.0,
+    rope_local_base_freq=10000.0,
+)  # fmt: skip
+del MODERN_BERT["type_vocab_size"]
 
 
 @dataclass(frozen=True)
@@ -217,6 +223,16 @@ BERT_KEYS = (("layer_norm_eps", ("rms_norm_eps",)),)
 BERT_ROW = dict(
     biases=("attention_bias", "mlp_bias"), facts=BERT_FACTS, changes=Changes(names=BERT_NAMES), keys=BERT_KEYS,
     told=BERT_TOLD,
+)  # fmt: skip
+MODERN_ROW = dict(
+    window="first", biases=("attention_bias", "mlp_bias"), facts=MODERN_FACTS, changes=Changes(names=MODERN_NAMES),
+    ropes=("default",),
+    keys=(
+        ("norm_eps", ("rms_norm_eps",)), ("local_attention", ("sliding_window",)),
+        ("global_attn_every_n_layers", ("sliding_window_pattern",)), ("global_rope_theta", ("rope_theta",)),
+        ("local_rope_theta", ("rope_local_base_freq",)),
+    ),
+    told=(("is_decoder", False), ("add_cross_attention", False)),
 )  # fmt: skip
 GEMMA4_CHANGES = Changes(placed=True, values_are_keys=True)
 ARCHITECTURES = {
@@ -349,6 +365,8 @@ ARCHITECTURES = {
     ),
     "BertModel": Architecture("bert", BERT, **BERT_ROW),
     "BertForSequenceClassification": Architecture("bert", BERT, **BERT_ROW),
+    "ModernBertModel": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
+    "ModernBertForMaskedLM": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }
@@ -381,7 +399,9 @@ HARMLESS = {
     "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "num_nextn_predict_layers",
     "initial_context_length", "experts_per_token", "residual_dropout", "enable_moe_fp32_combine", "eod_token_id",
     "use_cache", "attention_probs_dropout_prob", "classifier_dropout", "gradient_checkpointing", "hidden_dropout_prob",
-    "num_labels", "output_past",
+    "num_labels", "output_past", "classifier_activation", "classifier_bias", "classifier_pooling", "cls_token_id",
+    "decoder_bias", "deterministic_flash_attn", "embedding_dropout", "initializer_cutoff_factor", "mlp_dropout",
+    "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
     "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .architectures import ARCHITECTURES, FOREIGN, HARMLESS, READ, READ_GRANITE, READ_MOE, READ_UNROTATED
-from .encoders import activation, read_encoder
+from .encoders import activation, halve_windows, read_encoder, read_modern
 from .errors import ModelError
 from .gemma4 import is_gemma4, read_gemma4
 from .layers import read_kinds
@@ -151,7 +151,7 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     _check_unknown(keys, warnings, {key for key, _ in architecture.told})
     facts = {
         "architecture": name,
-        "activation": (activation if "type_vocab_size" in keys.defaults else _activation)(keys),
+        "activation": (activation if {"type_vocab_size", "norm_bias"} & set(keys.defaults) else _activation)(keys),
     }
     facts.update(_sizes(keys))
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
@@ -192,6 +192,8 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     facts.update(dict.fromkeys(architecture.facts, True))
     if "type_vocab_size" in keys.defaults:
         read_encoder(keys, facts, name)
+    if "norm_bias" in keys.defaults:
+        read_modern(keys, facts)
     facts.update(bos=-1, eos=[])
     changes = replace(architecture.changes, logits_scale=logits_scale)
     quantization = keys.object("quantization_config") or None
@@ -320,8 +322,7 @@ def _gemma(keys: Keys, facts: dict) -> None:
         if "sliding_window_pattern" not in keys.defaults or keys.defaults["attn_logit_softcapping"] is not None:
             raise keys.error("use_bidirectional_attention is true, which is supported with Gemma 3 alone")
         facts["bidirectional"] = True
-        for kind in [facts, *facts.get("kinds", [])]:  # the window is the one of both directions together
-            kind["sliding_window"] = kind["sliding_window"] // 2 + 1 if kind["sliding_window"] else 0
+        halve_windows(facts)
 
 
 def _query_growth(keys: Keys) -> dict:

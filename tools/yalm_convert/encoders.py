@@ -1,4 +1,4 @@
-"""Models that read whole texts, both ways: BERT and its kin. What their rows in architectures.py cannot say: facts, the
+"""Models that read whole texts, both ways: BERT, its kin, and ModernBERT. What their rows in architectures.py cannot say: facts, the
 names of tensors, and what stands before the first layer and behind the last."""
 
 from .source import shown
@@ -24,8 +24,22 @@ BERT_FACTS = (
     "attention_bias", "mlp_bias", "bidirectional", "layer_norm", "norm_bias", "embedding_norm", "post_norm", "ungated",
     "learned_positions", "tied_embeddings",
 )  # fmt: skip
+MODERN_NAMES = (
+    ("model.", ""),
+    ("layers.", "model.layers."),
+    (".attn.Wqkv.", ".self_attn.qkv_proj."),
+    (".attn.Wo.", ".self_attn.o_proj."),
+    (".attn_norm.", ".input_layernorm."),
+    (".mlp.Wi.", ".mlp.gate_up_proj."),
+    (".mlp.Wo.", ".mlp.down_proj."),
+    (".mlp_norm.", ".post_attention_layernorm."),
+    ("embeddings.tok_embeddings.", "model.embed_tokens."),
+    ("embeddings.norm.", "embeddings.LayerNorm."),
+    ("final_norm.", "model.norm."),
+)
+MODERN_FACTS = ("bidirectional", "layer_norm", "embedding_norm", "bare_first", "tied_embeddings")
 # What they were trained by, or make of a text where neither a vector nor a score is wanted.
-UNUSED = ("cls.", "lm_head.", "pooler.", "embeddings.position_ids", "embeddings.token_type_ids")
+UNUSED = ("cls.", "lm_head.", "pooler.", "embeddings.position_ids", "embeddings.token_type_ids", "head.", "decoder.")
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -53,16 +67,29 @@ def read_encoder(keys, facts: dict, name: str) -> None:
         facts["score"] = {}
 
 
+def read_modern(keys, facts: dict) -> None:
+    """Completes the facts of ModernBERT."""
+    facts["norm_bias"] = keys.flag("norm_bias", False)
+    halve_windows(facts)
+
+
+def halve_windows(facts: dict) -> None:
+    """Their files have the window of both directions together; ours is of one, the token itself included."""
+    for kind in [facts, *facts.get("kinds", [])]:
+        kind["sliding_window"] = kind["sliding_window"] // 2 + 1 if kind["sliding_window"] else 0
+
+
 def first_position(keys) -> int:
     """RoBERTa's positions begin behind the padding token's id."""
     return keys.integer("pad_token_id", 1, 0) + 1 if keys.values.get("model_type") == "xlm-roberta" else 0
 
 
 def activation(keys) -> str:
-    name = keys.string("hidden_act", "gelu")
+    key = "hidden_activation" if "hidden_activation" in keys.defaults else "hidden_act"
+    name = keys.string(key, "gelu")
     if name not in ACTIVATIONS:
         raise keys.error(
-            f"hidden_act: activation {shown(name)} is not supported, expected one of {', '.join(ACTIVATIONS)}"
+            f"{key}: activation {shown(name)} is not supported, expected one of {', '.join(ACTIVATIONS)}"
         )
     return ACTIVATIONS[name]
 

@@ -211,6 +211,8 @@ class Planner:
     def layer(self, name: str, stored: str, n: int) -> None:
         c, dim = self.config, self.config["hidden_dim"]
         for norm, of in self.norms(stored).items():
+            if norm == "attention_norm" and n == 0 and c.get("bare_first"):
+                continue
             self.norm(f"{name}.{norm}", self.take(f"{stored}.{of}.weight", (dim,)))
             if c.get("norm_bias"):
                 self.exact(f"{name}.{norm}_bias", self.take(f"{stored}.{of}.bias", (dim,)))
@@ -291,11 +293,14 @@ class Planner:
             self.linear(f"{name}.{part}", f"{stored}.{part}_proj", rows, columns, bias)
 
     def split(self, stored: str, joined: str, parts: list, columns: int) -> None:
-        """Splits a matrix that is several, one above the other, into tensors of their own names."""
-        whole = self.take(f"{stored}.{joined}.weight", (sum(rows for _, rows in parts), columns))
-        first = 0
+        """Splits a matrix that is several, one above the other, and its bias, into tensors of their own names."""
+        total = sum(rows for _, rows in parts)
+        whole, first = self.take(f"{stored}.{joined}.weight", (total, columns)), 0
+        bias = self.take(f"{stored}.{joined}.bias", (total,)) if f"{stored}.{joined}.bias" in self.left else None
         for part, rows in parts:
             self.left[f"{stored}.{part}.weight"] = whole.part(first * columns, (rows, columns))
+            if bias:
+                self.left[f"{stored}.{part}.bias"] = bias.part(first, (rows,))
             first += rows
 
     def experts(self, name: str, stored: str) -> None:
