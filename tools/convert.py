@@ -296,7 +296,7 @@ def read_directory(model_dir: Path) -> Source:
     with form_expected(model_dir):
         config.facts.update(read_pooling(model_dir, tokenizer.end, tensors))
         if "score" in config.facts:
-            config.facts["score"] = {
+            config.facts["score"] |= {
                 "between": tokenizer.between,
                 "end": -1 if tokenizer.end is None else tokenizer.end,
             }

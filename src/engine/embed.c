@@ -20,18 +20,18 @@ float *embed_rows(struct embedding *e)
 }
 
 // Adds n rows of x (n, dim) to a text's sum, or what pooling takes in its place.
-static void pool(double *sum, const struct model_config *c, const float *x, int n)
+static void pool(double *sum, enum pooling by, const float *x, int n, int dim)
 {
-    const bool all = c->pooling == POOLING_MEAN;
-    const int from = c->pooling == POOLING_LAST ? n - 1 : 0, to = c->pooling == POOLING_FIRST ? 1 : n;
+    const int from = by == POOLING_LAST ? n - 1 : 0, to = by == POOLING_FIRST ? 1 : n;
     for (int t = from; t < to; t++)
-        for (int i = 0; i < c->hidden_dim; i++)
-            sum[i] = (all ? sum[i] : 0) + (double)x[(size_t)t * (size_t)c->hidden_dim + i];
+        for (int i = 0; i < dim; i++)
+            sum[i] = (by == POOLING_MEAN ? sum[i] : 0) + (double)x[(size_t)t * (size_t)dim + i];
 }
 
 void embed_take(struct embedding *e, int n)
 {
-    pool(e->sum, &e->model->config, e->rows, n);
+    const struct model_config *c = &e->model->config;
+    pool(e->sum, c->pooling, e->rows, n, c->hidden_dim);
 }
 
 // y (rows) = w · x + bias, in double: once for a text.
@@ -79,15 +79,33 @@ static yalm_status take_vector(const yalm_model *model, double *x, float *vector
     return YALM_OK;
 }
 
-static yalm_status take_score(const yalm_model *model, const float *first, double *x, float *score, yalm_error *error)
+// x = layernorm(gelu(x))
+static void norm_score(double *x, const struct model_config *c, const float *weight, const float *bias)
+{
+    const int dim = c->hidden_dim;
+    double mean = 0, squares = 0;
+    for (int i = 0; i < dim; i++) {
+        x[i] *= 0.5 * (1 + erf(x[i] / sqrt(2)));
+        mean += x[i] / dim;
+    }
+    for (int i = 0; i < dim; i++)
+        squares += (x[i] - mean) * (x[i] - mean) / dim;
+    for (int i = 0; i < dim; i++)
+        x[i] = (x[i] - mean) / sqrt(squares + (double)c->norm_eps) * (double)weight[i] + (bias ? (double)bias[i] : 0);
+}
+
+// x: (2, widest()), the first of which holds the first token's row, or the sum of n.
+static yalm_status take_score(const yalm_model *model, double *x, int n, float *score, yalm_error *error)
 {
     const struct model_weights *w = &model->weights;
-    const int dim = model->config.hidden_dim;
-    double *made = x + widest(&model->config), out;
-    for (int i = 0; i < dim; i++)
-        x[i] = (double)first[i];
+    const struct model_config *c = &model->config;
+    double *made = x + widest(c), out;
+    for (int i = 0; i < c->hidden_dim && c->score_by == POOLING_MEAN; i++)
+        x[i] /= n;
     multiply(made, &w->score_dense, w->score_dense_bias, x);
-    for (int i = 0; i < dim; i++)
+    if (c->score_normed)
+        norm_score(made, c, w->score_norm, w->score_norm_bias);
+    for (int i = 0; i < c->hidden_dim && !c->score_normed; i++)
         made[i] = tanh(made[i]);
     multiply(&out, &w->score_out, w->score_out_bias, made);
     *score = (float)out;
@@ -160,13 +178,11 @@ static yalm_status lot_run(struct lot *lot, yalm_error *error)
         atomic_store(&s->cancel, false);
     for (int t = 0, i = lot->first; t < lot->n && status == YALM_OK; t = lot->texts[t].last, i++) {
         const float *x = lot->rows + (size_t)t * (size_t)c->hidden_dim;
-        if (lot->scores) {
-            status = take_score(s->model, x, lot->x, lot->out + i, error);
-            continue;
-        }
+        const int n = lot->texts[t].last - t;
         memset(lot->x, 0, sizeof *lot->x * (size_t)c->hidden_dim);
-        pool(lot->x, c, x, lot->texts[t].last - t);
-        status = take_vector(s->model, lot->x, lot->out + (size_t)i * (size_t)vector_dim(c), error);
+        pool(lot->x, lot->scores ? c->score_by : c->pooling, x, n, c->hidden_dim);
+        status = lot->scores ? take_score(s->model, lot->x, n, lot->out + i, error)
+                             : take_vector(s->model, lot->x, lot->out + (size_t)i * (size_t)vector_dim(c), error);
     }
     lot->first += lot->n_texts;
     lot->n = lot->n_texts = 0;

@@ -196,8 +196,9 @@ static yalm_status read_list(struct config_reader *r, const struct json_object *
 
 static yalm_status read_score(struct config_reader *r)
 {
-    static const char *const keys[] = {"between", "end"};
+    static const char *const keys[] = {"between", "end", "by", "normed"};
     int64_t end = -1;
+    const char *by = "first";
     struct model_config *c = r->config;
     struct json_object object;
     c->scores = json_has(&r->object, "score");
@@ -205,9 +206,16 @@ static yalm_status read_score(struct config_reader *r)
         return YALM_OK;
     yalm_status status = json_get_object(&object, &r->object, "score", "config.score", r->error);
     if (status == YALM_OK)
-        status = json_only(&object, keys, 2, r->error);
+        status = json_only(&object, keys, 4, r->error);
     if (status == YALM_OK)
         status = json_get_integer(&end, &object, "end", -1, c->vocab_size - 1, r->error);
+    if (status == YALM_OK && json_has(&object, "by"))
+        status = json_get_string(&by, &object, "by", r->error);
+    c->score_by = strcmp(by, "mean") == 0 ? POOLING_MEAN : POOLING_FIRST;
+    if (status == YALM_OK && c->score_by == POOLING_FIRST && strcmp(by, "first") != 0)
+        return refuse(r, "config.score.by", by, "first or mean");
+    if (status == YALM_OK && json_has(&object, "normed"))
+        status = json_get_bool(&c->score_normed, &object, "normed", r->error);
     c->pooling_end = (int32_t)end;
     return status == YALM_OK
                ? read_list(r, &object, "between", 0, c->vocab_size - 1, CONFIG_MAX_BETWEEN, c->between, &c->n_between)

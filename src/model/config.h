@@ -115,9 +115,11 @@ struct model_config {
     int32_t pooling_end;              // with pooling: the token that it wants behind a text; -1: none
     int n_dense;                      // matrices that a pooled vector goes through
     int dense_dims[CONFIG_MAX_DENSE]; // their rows
-    // It says how well two texts go together: score.out · tanh(score.dense · h + bias) + bias, of the first token's h.
-    bool scores;
-    int n_between; // tokens between the two
+    // It says how well two texts go together: score.out · tanh(score.dense · h + bias) + bias, of the first token's h or the
+    // mean. score_normed: score.norm of gelu(score.dense · h) in tanh's place.
+    bool scores, score_normed;
+    enum pooling score_by; // FIRST or MEAN
+    int n_between;         // tokens between the two
     int32_t between[CONFIG_MAX_BETWEEN];
     struct mtp_config mtp;
     bool guesses; // this is not a model's, but its head's (model/mtp.h)

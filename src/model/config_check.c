@@ -93,6 +93,8 @@ static yalm_status check_encoder(const struct check *r)
         return refuse_beside(r, "post_norm", "logits, which it knows no norm for");
     if (c->scores && !c->bidirectional)
         return refuse_beside(r, "score", "attention to what is before alone");
+    if (c->score_normed && !c->layer_norm)
+        return refuse_beside(r, "score.normed", "RMSNorm");
     return YALM_OK;
 }
 

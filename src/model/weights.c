@@ -266,7 +266,12 @@ static void bind_heads(struct binder *b)
     if (!c->scores)
         return;
     w->score_dense = take_matrix(b, "score.dense", c->hidden_dim, c->hidden_dim, false);
-    w->score_dense_bias = take_vector(b, "score.dense_bias", c->hidden_dim);
+    if (c->score_normed)
+        w->score_norm = take_vector(b, "score.norm", c->hidden_dim);
+    else
+        w->score_dense_bias = take_vector(b, "score.dense_bias", c->hidden_dim);
+    if (c->score_normed && c->norm_bias)
+        w->score_norm_bias = take_vector(b, "score.norm_bias", c->hidden_dim);
     w->score_out = take_matrix(b, "score.out", 1, c->hidden_dim, false);
     w->score_out_bias = take_vector(b, "score.out_bias", 1);
 }

@@ -318,6 +318,7 @@ static void test_refused(void **state)
          "'config.ungated': found beside experts"},
         {"\"bos\":1", "\"score\":{\"between\":[],\"end\":1},\"bos\":1", "'config.score': found beside attention"},
         {"\"bos\":1", "\"score\":{\"between\":[1,1,1,1,1],\"end\":1},\"bos\":1", "'config.score.between': expected at most 4"},
+        {"\"bos\":1", "\"score\":{\"between\":[],\"end\":1,\"by\":\"last\"},\"bos\":1", "'config.score.by'"},
         {"\"bos\":1", "\"learned_positions\":true,\"bos\":1", "tensor 'positions' is missing"},
         {"\"bos\":1", "\"n_token_types\":2,\"bos\":1", "tensor 'token_types' is missing"},
         {"\"bos\":1", "\"embedding_norm\":true,\"bos\":1", "tensor 'embedding_norm' is missing"},

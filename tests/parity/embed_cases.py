@@ -85,6 +85,7 @@ def modern_bert(**more):
 
 def make_cases():
     scores = dict(architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
+    modern_scores = scores | dict(architectures=["ModernBertForSequenceClassification"])
     return {
         case.name: case
         for case in (
@@ -94,6 +95,7 @@ def make_cases():
             Case("gemma3-mean", gemma3(), dense=(96, 40)),
             Case("modern-first", modern_bert(norm_bias=True, attention_bias=True, mlp_bias=True), "cls_token"),
             Case("modern-mean", modern_bert()),
+            Case("modern-score", modern_bert(**modern_scores, classifier_pooling="mean"), None),
             Case("xlmr-first", xlmr(), "cls_token"),
             Case("xlmr-score", xlmr(**scores | dict(architectures=["XLMRobertaForSequenceClassification"])), None),
         )
@@ -212,11 +214,18 @@ def modern_shapes(config):
         norms += [f"layers.{n}.attn_norm"] * (n > 0) + [f"layers.{n}.mlp_norm"]
         linear |= {f"layers.{n}.attn.Wqkv": (3 * dim, dim), f"layers.{n}.attn.Wo": (dim, dim)}
         linear |= {f"layers.{n}.mlp.Wi": (2 * ffn, dim), f"layers.{n}.mlp.Wo": (dim, ffn)}
+    scores = config["architectures"][0].endswith("Classification")
+    if scores:
+        norms, linear = [*norms, "head.norm"], linear | {"head.dense": (dim, dim), "classifier": (1, dim)}
     found = {"embeddings.tok_embeddings.weight": (config["vocab_size"], dim)}
     for name, shape in (dict.fromkeys(norms, (dim,)) | linear).items():
         found[f"{name}.weight"] = shape
         if bias:
             found[f"{name}.bias"] = shape[:1]
+    if scores:
+        inner = ("embeddings.", "layers.", "final_norm.")
+        found = {f"model.{name}" if name.startswith(inner) else name: shape for name, shape in found.items()}
+        found["classifier.bias"] = (1,)
     return found
 
 

@@ -1,6 +1,7 @@
 """Vectors and scores of texts, by a server of small BERTs, beside the golden ones."""
 
 import base64
+import functools
 import math
 import sys
 
@@ -18,6 +19,7 @@ TEXTS = embed_cases.TEXTS
 def serve(start, tmp_path_factory):
     folder = tmp_path_factory.mktemp("vectors")
 
+    @functools.cache
     def serve_case(name):
         directory = embed_cases.write(embed_cases.make_cases()[name], folder / name)
         model = convert_directory(directory, folder / f"{name}.bin")
@@ -34,6 +36,11 @@ def vectors(serve):
 @pytest.fixture(scope="module")
 def ranks(serve):
     return serve("bert-score")
+
+
+@pytest.fixture(params=("bert-score", "modern-score", "xlmr-score"))
+def ranks_of_each(request, serve):
+    return serve(request.param)
 
 
 def near(vector, golden):
@@ -85,8 +92,8 @@ def test_llamacpp(vectors):
     assert second["index"] == 1
 
 
-def test_rerank(ranks):
-    server, golden = ranks
+def test_rerank(ranks_of_each):
+    server, golden = ranks_of_each
     answer = server.post("/v1/rerank", query=embed_cases.QUERY, documents=TEXTS, return_documents=True).json
     scores = {entry["index"]: entry["relevance_score"] for entry in answer["results"]}
     for i, out in enumerate(golden["out"]):

@@ -367,6 +367,7 @@ ARCHITECTURES = {
     "BertForSequenceClassification": Architecture("bert", BERT, **BERT_ROW),
     "ModernBertModel": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
     "ModernBertForMaskedLM": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
+    "ModernBertForSequenceClassification": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }

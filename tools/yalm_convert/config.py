@@ -193,7 +193,7 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     if "type_vocab_size" in keys.defaults:
         read_encoder(keys, facts, name)
     if "norm_bias" in keys.defaults:
-        read_modern(keys, facts)
+        read_modern(keys, facts, name)
     facts.update(bos=-1, eos=[])
     changes = replace(architecture.changes, logits_scale=logits_scale)
     quantization = keys.object("quantization_config") or None

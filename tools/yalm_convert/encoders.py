@@ -1,5 +1,5 @@
-"""Models that read whole texts, both ways: BERT, its kin, and ModernBERT. What their rows in architectures.py cannot say: facts, the
-names of tensors, and what stands before the first layer and behind the last."""
+"""Models that read whole texts, both ways: BERT, its kin, and ModernBERT. What their rows in architectures.py cannot say:
+facts, the names of tensors, and what stands before the first layer and behind the last."""
 
 from .source import shown
 
@@ -60,17 +60,30 @@ def read_encoder(keys, facts: dict, name: str) -> None:
     if before:
         facts["first_position"] = before  # plan_encoder() takes it out again
     if name.endswith("ForSequenceClassification"):
-        labels = keys.object("id2label")
-        n = len(labels) or keys.integer("num_labels", 2, 1)
-        if n != 1:
-            raise keys.error(f"id2label: found {n} labels, expected 1: a score of how well two texts go together")
+        check_labels(keys)
         facts["score"] = {}
 
 
-def read_modern(keys, facts: dict) -> None:
+def read_modern(keys, facts: dict, name: str) -> None:
     """Completes the facts of ModernBERT."""
     facts["norm_bias"] = keys.flag("norm_bias", False)
     halve_windows(facts)
+    if not name.endswith("ForSequenceClassification"):
+        return
+    check_labels(keys)
+    by = keys.string("classifier_pooling", "cls")
+    if by not in ("cls", "mean") or keys.flag("classifier_bias", False):
+        raise keys.error(f"classifier_pooling {shown(by)}, or classifier_bias, is not supported")
+    if keys.string("classifier_activation", "gelu") != "gelu":
+        raise keys.error(f"classifier_activation: found {shown(keys.values['classifier_activation'])}, expected 'gelu'")
+    facts["score"] = {"by": "mean" if by == "mean" else "first", "normed": True}
+
+
+def check_labels(keys) -> None:
+    labels = keys.object("id2label")
+    n = len(labels) or keys.integer("num_labels", 2, 1)
+    if n != 1:
+        raise keys.error(f"id2label: found {n} labels, expected 1: a score of how well two texts go together")
 
 
 def halve_windows(facts: dict) -> None:
@@ -88,9 +101,7 @@ def activation(keys) -> str:
     key = "hidden_activation" if "hidden_activation" in keys.defaults else "hidden_act"
     name = keys.string(key, "gelu")
     if name not in ACTIVATIONS:
-        raise keys.error(
-            f"{key}: activation {shown(name)} is not supported, expected one of {', '.join(ACTIVATIONS)}"
-        )
+        raise keys.error(f"{key}: activation {shown(name)} is not supported, expected one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
@@ -118,7 +129,14 @@ def plan_encoder(planner) -> None:
 
 
 def plan_score(planner, dim: int) -> None:
-    """BERT has the dense layer in its pooler, RoBERTa in the classifier."""
+    """BERT has the dense layer in its pooler, RoBERTa in the classifier, ModernBERT in a head with a norm."""
+    if planner.config["score"].get("normed"):
+        planner.exact("score.dense", planner.take("head.dense.weight", (dim, dim)))
+        for kind, end in (("weight", ""), ("bias", "_bias"))[: 1 + planner.config["norm_bias"]]:
+            planner.exact(f"score.norm{end}", planner.take(f"head.norm.{kind}", (dim,)))
+        planner.exact("score.out", planner.take("classifier.weight", (1, dim)))
+        planner.exact("score.out_bias", planner.take("classifier.bias", (1,)))
+        return
     of_bert = "classifier.weight" in planner.left
     dense, out = ("pooler.dense", "classifier") if of_bert else ("classifier.dense", "classifier.out_proj")
     for name, stored, rows in (("score.dense", dense, dim), ("score.out", out, 1)):

@@ -17,7 +17,7 @@ LACKING = {
     "experts between norms that stand behind the blocks": "flexolmo",
     "a bias beside the softmax that chooses experts": "ernie45moe",
     "this kind of encoder": (
-        "albert camembert deberta distilbert electra embeddinggemma eurobert gte jinabert modernbertfor mpnet neobert "
+        "albert camembert deberta distilbert electra embeddinggemma eurobert gte jinabert modernbertdecoder mpnet neobert "
         "nomicbert roberta"
     ),
     "an encoder beside the decoder": "bart m2m100 marian mbart mt5 pegasus t5 umt5 whisper",

@@ -65,6 +65,7 @@ def from_root(root: dict, settings: dict, path: Path) -> tuple:
         refuse_missing_bytes(vocabulary, path)
     data.facts["ignore_merges"] = bool(model.get("ignore_merges"))
     data.facts["add_bos"], data.bos, data.end = _template(root.get("post_processor"), path, data.warnings)
+    data.between = _between(root.get("post_processor"))
     _compare_settings(data, settings, path)
     data.tensors.append(("tokenizer.merges", _merges(model, text_ids, path)))
     return data, vocabulary
@@ -84,13 +85,20 @@ def _ends(processor: Optional[dict], path: Path) -> tuple:
     if kind in ("BertProcessing", "RobertaProcessing"):
         bos, end = processor["cls"][1], processor["sep"][1]
         return True, bos, end, [end] * (1 + (kind == "RobertaProcessing"))
-    adds, bos, end = _template(processor, path, [])
-    pair = (processor or {}).get("pair") or []
-    names = [next(iter(step.values()), {}).get("id") if "SpecialToken" in step else None for step in pair]
+    return (*_template(processor, path, []), _between(processor))
+
+
+def _between(processor: Optional[dict]) -> list:
+    """The ids that the post-processor puts between two texts."""
+    templates = [part for part in sequence(processor, "processors") if part.get("type") == "TemplateProcessing"]
+    template = templates[0] if templates else {}
+    names = [
+        next(iter(step.values()), {}).get("id") if "SpecialToken" in step else None
+        for step in template.get("pair") or []
+    ]
     at = [i for i, name in enumerate(names) if name is None]
-    ids = {name: of.get("ids", []) for name, of in (processor or {}).get("special_tokens", {}).items()}
-    between = [token for name in names[at[0] + 1 : at[1]] for token in ids.get(name, [])] if len(at) == 2 else []
-    return adds, bos, end, between
+    ids = {name: of.get("ids", []) for name, of in template.get("special_tokens", {}).items()}
+    return [token for name in names[at[0] + 1 : at[1]] for token in ids.get(name, [])] if len(at) == 2 else []
 
 
 def _byte_level_facts(root: dict, stages: list, path: Path) -> dict:
