@@ -64,6 +64,7 @@ try:
     from yalm_convert.costs import report
     from yalm_convert.errors import ModelError
     from yalm_convert.gguf_config import config_values, model_tensors
+    from yalm_convert.gguf_encoders import purpose
     from yalm_convert.gguf_file import read_gguf
     from yalm_convert.gguf_tokenizer import read_gguf_tokenizer
     from yalm_convert.lora import merge
@@ -313,6 +314,8 @@ def read_file(path: Path) -> Source:
         config = model_config(config_values(file, warnings), path)
         tokenizer = read_gguf_tokenizer(file, config.facts["vocab_size"])
         tensors = model_tensors(file)
+        if config.facts.get("bidirectional"):
+            config.facts.update(purpose(file, tokenizer))
     config.warnings += warnings
     config.changes = dataclasses.replace(config.changes, norm_plus=0.0)  # norms are stored there as they are
     name = file.get("general.name")

@@ -10,7 +10,7 @@ from typing import Optional
 
 import numpy as np
 
-from . import gguf_gemma4
+from . import gguf_encoders, gguf_gemma4
 from .checkpoint import Checkpoint, Tensor
 from .computed import Reordered
 from .errors import ModelError
@@ -132,7 +132,9 @@ def config_values(file: GgufFile, warnings: list) -> dict:
         if f"tokenizer.ggml.{key}" in file.settings:
             values[key] = file.get(f"tokenizer.ggml.{key}")
     values["eos_token_id"] = _ends(file) or None
-    if family.settings is gguf_gemma4.SETTINGS:
+    if family.settings is gguf_encoders.SETTINGS:
+        gguf_encoders.complete(file, values)
+    elif family.settings is gguf_gemma4.SETTINGS:
         factors = _vector(file, FREQUENCIES) if FREQUENCIES in file.entries else None
         gguf_gemma4.complete(file, values, factors)
     else:
@@ -309,6 +311,9 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
     squeezed = {"ssm_conv1d": 2, "ffn_gate_inp_shexp": 1}.get(parts[-2] if len(parts) > 1 else "")
     if squeezed == len(tensor.shape):  # has lost a dimension of one
         tensor = tensor.part(0, (*tensor.shape[:-1], 1, tensor.shape[-1]))
+    if family.names is gguf_encoders.NAMES and name.rpartition(".")[0] in gguf_encoders.WHOLE:
+        yield f"{gguf_encoders.WHOLE[name.rpartition('.')[0]]}.{parts[-1]}", tensor
+        return
     if parts[0] in WHOLE and len(parts) == 2:
         yield f"{WHOLE[parts[0]]}.{parts[1]}", tensor
         return

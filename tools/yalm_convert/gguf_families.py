@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Optional
 
-from . import gguf_gemma4
+from . import gguf_encoders, gguf_gemma4
 
 EXPERTS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
 OWN_EXPERTS = {
@@ -128,6 +128,7 @@ FAMILIES = {
     "dots1": Family("Dots1ForCausalLM", settings=SCORED, always={"sliding_window": None}, names={**CHOICE, **SHARED}),
     "gemma2": Family("Gemma2ForCausalLM", names=AROUND),
     "gemma3": Family("Gemma3ForCausalLM", always={"sliding_window": None}, names=AROUND, local_theta=10000.0),
+    "bert": Family("BertModel", settings=gguf_encoders.SETTINGS, names=gguf_encoders.NAMES),
     "gemma4": Family(
         "Gemma4ForCausalLM",
         settings=gguf_gemma4.SETTINGS,

@@ -10,6 +10,7 @@ from typing import Optional
 
 import numpy as np
 
+from . import gguf_encoders
 from . import pattern as patterns
 from .chat_template import add_chat
 from .errors import ModelError
@@ -94,7 +95,13 @@ def read_gguf_tokenizer(file: GgufFile, vocab_size: Optional[int]) -> TokenizerD
         data = TokenizerData({"type": "none"})
         add_chat(data, templates, {}, file.path)
         return data
-    readers = {"gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _ranked_characters}
+    readers = {
+        "gpt2": _byte_level,
+        "llama": _sentencepiece,
+        "gemma4": _ranked_characters,
+        "bert": gguf_encoders.wordpiece,
+        "t5": gguf_encoders.unigram,
+    }
     if model not in readers:
         raise ModelError(
             f"{file.path}: tokenizer.ggml.model {shown(model)} is not supported, expected one of {', '.join(readers)}"
@@ -103,11 +110,12 @@ def read_gguf_tokenizer(file: GgufFile, vocab_size: Optional[int]) -> TokenizerD
     data, vocabulary = readers[model](file, tokens, kinds)
     data.tensors[:0] = vocabulary.tensors(file.path)
     data.facts["n_pieces"] = len(vocabulary.pieces)
-    data.bos = _token(file, "bos", len(tokens))
+    if data.bos is None:
+        data.bos = _token(file, "bos", len(tokens))
     add_chat(data, templates, _special_tokens(file, tokens), file.path)
     if data.facts["add_bos"] and data.bos is None:
         raise ModelError(f"{file.path}: the tokenizer puts bos before a text, but names no bos token")
-    if file.get("tokenizer.ggml.add_eos_token") is True:
+    if file.get("tokenizer.ggml.add_eos_token") is True and data.end is None:
         data.warnings.append(f"{file.path}: the tokenizer puts its eos token after a text; here it is left out")
     if vocab_size is not None and len(tokens) > vocab_size:
         raise ModelError(f"{file.path}: {len(tokens)} tokens, but the embedding has {vocab_size} rows")
