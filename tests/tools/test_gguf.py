@@ -393,7 +393,7 @@ CHANGES = [
      'tensor "blk.0.attn_sinks.weight" is not known'),
     (lambda w: w.add_tensor("rope_freqs.weight", np.full(16, 3, np.float32)), "does not hold Llama 3's factors"),
     (lambda w: w.add_tensor("blk.0.attn_qkv.weight", np.zeros((4, 4), np.float32)), "q, k and v in one are not supported"),
-    (lambda w: w.add_tokenizer_model("bert") or w.add_token_list(["a"]), 'tokenizer.ggml.model "bert" is not supported'),
+    (lambda w: w.add_tokenizer_model("rwkv") or w.add_token_list(["a"]), 'tokenizer.ggml.model "rwkv" is not supported'),
     (lambda w: bpe(w, None), "names no pre-tokenizer (tokenizer.ggml.pre), as those of before May 2024"),
     (lambda w: bpe(w, "falcon"), 'tokenizer.ggml.pre: "falcon" is not supported, expected one of llama3'),
     (lambda w: bpe(w, token_types=[1]), "tokenizer.ggml.token_type: expected one of 1 to 6 for each of 266 tokens"),
