@@ -11,6 +11,8 @@ from .normalizer import read_step, refuse, sequence
 from .vocabulary import MAX_PIECES, NORMAL, UNKNOWN, UNUSED, Vocabulary
 
 SPACE = "\u2581"
+LONGEST = 64  # bytes of what a table of characters finds
+MOST_READ = 1 << 22  # nodes and bytes of a table of characters; nmt_nfkc's has 0.9 million
 
 
 def read_unigram(root: dict, path: Path) -> tuple:
@@ -68,28 +70,38 @@ def _step(part: dict, path: Path) -> dict:
 
 def read_charsmap(blob: bytes) -> list:
     """(characters, what they become) each, of SentencePiece's compiled table: a double-array trie (as darts-clone
-    stores it), then the strings that its values point into."""
+    stores it), then the strings that its values point into. Nodes may share what is below them, as in nmt_nfkc's table
+    they do: what a stranger's table makes of that is bounded. ValueError, IndexError: it is none."""
     size = int.from_bytes(blob[:4], "little")
-    units, strings = np.frombuffer(blob[4 : 4 + size], "<u4"), blob[4 + size :]
-    if len(blob) < 4 + size or not len(units):
+    if size % 4 or not 4 <= size <= len(blob) - 4:
         raise ValueError("it ends too early")
-    labels, letters, found = units & np.uint32(0x800000FF), np.arange(1, 256), []
+    units, strings = np.frombuffer(blob[4 : 4 + size], "<u4"), blob[4 + size :]
+    labels, letters, children = units & np.uint32(0x800000FF), np.arange(1, 256), {}
 
     def offset(unit: int) -> int:
         return (unit >> 10) << ((unit & 0x200) >> 6)
 
-    nodes = [(b"", offset(int(units[0])))]
+    def children_at(at: int) -> list:
+        """(letter, its children's place, where its string begins or None) each."""
+        places = at ^ letters
+        inside = np.flatnonzero(places < len(units))
+        mine = letters[inside[labels[places[inside]] == letters[inside]]].tolist()
+        below = [at ^ letter ^ offset(int(units[at ^ letter])) for letter in mine]
+        ends = [bool(units[at ^ letter] & 0x100) for letter in mine]
+        return [(bytes([a]), to, int(units[to]) & 0x7FFFFFFF if end else None) for a, to, end in zip(mine, below, ends)]
+
+    nodes, found, read = [(b"", offset(int(units[0])))], [], 0
     while nodes:
         before, at = nodes.pop()
-        if len(before) > 64:
-            raise ValueError("an entry does not end")
-        places = at ^ letters
-        inside = places < len(units)
-        for letter in letters[inside][labels[places[inside]] == letters[inside]]:
-            unit = int(units[at ^ int(letter)])
-            text, below = before + bytes([letter]), at ^ int(letter) ^ offset(unit)
-            if unit & 0x100:
-                start = int(units[below]) & 0x7FFFFFFF
-                found.append((text.decode("utf-8"), strings[start : strings.index(b"\0", start)].decode("utf-8")))
-            nodes.append((text, below))
+        if at not in children:
+            children[at] = children_at(at)
+        for letter, below, start in children[at]:
+            if start is not None:
+                becomes = strings[start : strings.index(b"\0", start)]
+                found.append(((before + letter).decode("utf-8"), becomes.decode("utf-8")))
+                read += len(becomes)
+            nodes.append((before + letter, below))
+            read += 1
+            if len(before) >= LONGEST or read > MOST_READ:
+                raise ValueError("a trie that does not end")
     return sorted(found)
