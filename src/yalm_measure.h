@@ -96,8 +96,8 @@ YALM_API yalm_importance yalm_importance_defaults(void);
 
 // Evaluates the tokens in windows of the session's context, and writes to `path` how large the columns of what each weight
 // matrix reads are, and how they go together: sums of squares and products, bound to the model by its checksum, in safetensors
-// (docs/format.md). On the CPU alone (YALM_USAGE). The file appears when all is done, or not at all. how: NULL for the
-// defaults. Leaves the session at some position.
+// (docs/format.md). On the CPU alone (YALM_USAGE). Its disk is taken first; the file appears when all is done, or not at all.
+// how: NULL for the defaults. Leaves the session at some position.
 YALM_API yalm_status yalm_importance_write(yalm_session *session, const int32_t *tokens, size_t n, const yalm_importance *how,
                                            const char *path, yalm_error *error);
 

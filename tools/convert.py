@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import dataclasses
 import errno
+import functools
 import math
 import os
 import shutil
@@ -367,11 +368,12 @@ def convert(arguments: argparse.Namespace) -> int:
             errno.ENOSPC, f"no space: {layout.length} bytes are needed, {free} are free", str(arguments.output)
         )
     quiet = QUIET or not sys.stderr.isatty()
-    total = sum(p.size for p in plan)  # written, then read back: each time a half
     if arguments.calibration != "none" and calibrate.asked_for(plan):
         layout.plan = calibrated(arguments, source, plan, metadata, quiet)
-    with progress("converting" if arguments.into_cache else output.name, total, quiet) as bar:
-        write_model(output, layout, lambda planned: data(planned, arguments.check_finite), lambda n: bar.update(n / 2))
+    with progress("converting" if arguments.into_cache else output.name, plan, quiet) as bar:
+        write_model(
+            output, layout, lambda planned: data(planned, arguments.check_finite), functools.partial(advance, bar)
+        )
     name = "converted" if arguments.into_cache else arguments.output
     if not QUIET:
         print(
@@ -397,8 +399,30 @@ def plan_of(source: Source, dtype: Optional[str], keep: list, bits: Optional[flo
     )
 
 
-def progress(what: str, total: int, quiet: bool) -> tqdm:
+def progress(what: str, plan: list, quiet: bool) -> tqdm:
+    total = sum(p.size for p in plan)
     return tqdm(total=total, unit="B", unit_scale=True, desc=what, disable=quiet, leave=False, file=sys.stderr)
+
+
+def next_stage(bar: tqdm, what: str) -> None:
+    bar.reset()
+    bar.set_description(f"{bar.desc.partition(',')[0]}, {what}")
+
+
+def advance(bar: tqdm, n: int) -> None:
+    """For write_model(): what is written, and from the beginning again what is read back."""
+    if bar.n + n > bar.total:
+        next_stage(bar, "verifying")
+    bar.update(n)
+
+
+def advance_text(bar: tqdm, part: float) -> None:
+    if bar.disable:  # such a bar has no members
+        return
+    if bar.unit:
+        next_stage(bar, "reading the text")
+        bar.unit, bar.unit_scale, bar.total = "", False, 100
+    bar.update(round(100 * part) - bar.n)
 
 
 def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metadata: dict, quiet: bool) -> list:
@@ -409,12 +433,9 @@ def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metada
         if source.tokenizer.facts["type"] == "none":
             raise calibrate.Failed("the model has no tokenizer to read a text by")
         whole = plan_of(source, "bf16", [])
-        with progress(
-            "calibration", 2 * sum(planned.size for planned in whole), quiet
-        ) as bar:  # its second half is the text
-            plan = calibrate.weighed(
-                plan, whole, metadata, arguments.output.resolve(), text, lambda n: bar.update(n / 2)
-            )
+        with progress("calibration", whole, quiet) as bar:
+            output, told = arguments.output.resolve(), functools.partial(advance_text, bar)
+            plan = calibrate.weighed(plan, whole, metadata, output, text, functools.partial(advance, bar), told)
     except calibrate.Failed as error:
         if arguments.calibration:
             raise

@@ -113,6 +113,8 @@ yalm_status yalm_importance_write(yalm_session *session, const int32_t *tokens, 
         status = importance_create(&file, path, error);
     if (status == YALM_OK)
         status = allocate(&o, error);
+    if (status == YALM_OK)
+        status = importance_reserve(&file, o.sums, &model->config, &model->weights, error);
     if (status == YALM_OK) {
         o.session->backend->observe(o.session->state, o.sums);
         status = evaluate(&o, tokens, n, how, error);

@@ -1,6 +1,7 @@
 #include "model/importance.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,11 +97,10 @@ static void put_entry(struct parts *p, const char *name, const char *suffix, con
 {
     char shape[32];
     const size_t end = p->at + size * (size_t)rows * (size_t)cols;
-    if (!p->table)
-        return;
     snprintf(shape, sizeof shape, cols == 1 ? "%d" : "%d,%d", rows, cols);
-    fprintf(p->table, ",\"%s%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", name, suffix, dtype, shape,
-            p->at, end);
+    if (p->table)
+        fprintf(p->table, ",\"%s%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", name, suffix, dtype, shape,
+                p->at, end);
     p->at = end;
 }
 
@@ -138,6 +138,17 @@ static void put_matrix(void *context, const char *name, int input, const struct 
     }
     if (sums->products && p->before != input)
         put_products(p, input, sums);
+}
+
+yalm_status importance_reserve(struct new_file *file, const struct input_sums *sums, const struct model_config *config,
+                               const struct model_weights *weights, yalm_error *error)
+{
+    struct parts parts = {.sums = sums, .before = NONE};
+    importance_each(config, weights, put_matrix, &parts);
+    const int code = posix_fallocate(fileno(file->file), 0, (off_t)parts.at);
+    if (code == 0 || code == EINVAL || code == EOPNOTSUPP) // a file system that cannot reserve says so when it is written
+        return YALM_OK;
+    return error_set(error, YALM_FAILED, "%s: %zu bytes are needed: %s", file->path, parts.at, strerror(code));
 }
 
 static yalm_status put_file(FILE *file, const char *table, struct parts *p, int64_t tokens, uint64_t model,

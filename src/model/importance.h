@@ -47,6 +47,9 @@ void importance_each(const struct model_config *config, const struct model_weigh
 
 // Like codebook_create(), of files of importance.
 yalm_status importance_create(struct new_file *file, const char *path, yalm_error *error);
+// Takes the disk that the sums will need, before they are made: YALM_FAILED where it is not to be had.
+yalm_status importance_reserve(struct new_file *file, const struct input_sums *sums, const struct model_config *config,
+                               const struct model_weights *weights, yalm_error *error);
 // sums: (importance_n_inputs()). YALM_FAILED where one is not finite.
 yalm_status importance_write(struct new_file *file, const struct input_sums *sums, int64_t tokens,
                              const struct container *model, const struct model_config *config,

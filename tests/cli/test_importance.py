@@ -1,13 +1,16 @@
 """Mode importance: the file that it writes, as the converter and the safetensors library read it, and what it refuses."""
 
 import json
+import resource
+import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import ROOT, convert_directory
+from harness import HANG, ROOT, convert_directory
 from safetensors.numpy import load_file
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -31,6 +34,19 @@ def write(program, text, path, *options):
     return path
 
 
+def size_behind_table(path):
+    with open(path, "rb") as file:
+        return path.stat().st_size - 8 - int.from_bytes(file.read(8), "little")
+
+
+def size_of_sums(model):
+    """As the converter foretells it, of a model file's tensors."""
+    with open(model, "rb") as file:
+        head = file.read(64)
+        metadata = json.loads(file.read(int.from_bytes(head[32:40], "little")))
+    return calibrate.size_of_sums([types.SimpleNamespace(**tensor) for tensor in metadata["tensors"]])
+
+
 def checksum_of(model):
     return calibrate.model_checksum(Path(model).read_bytes()[:64])
 
@@ -39,6 +55,7 @@ def test_writes_what_each_matrix_reads(program, text, tmp_path):
     path = write(program, text, tmp_path / "a.importance")
     assert [file.name for file in tmp_path.iterdir()] == ["a.importance"]
     tensors = load_file(path)  # which checks the header
+    assert size_of_sums(program.model) == size_behind_table(path)
     names = {f"layers.{layer}.{part}" for layer in range(4) for part in PARTS} | {"embedding"}
     inputs = {f"input.{number}" for number in range(4 * 4 + 1)}
     assert set(tensors) == names | {f"{name}.tokens" for name in names} | inputs
@@ -56,6 +73,13 @@ def test_writes_what_each_matrix_reads(program, text, tmp_path):
     for layer in range(4):
         assert (tensors[f"layers.{layer}.q"] == tensors[f"layers.{layer}.v"]).all()
         assert (tensors[f"layers.{layer}.gate"] == tensors[f"layers.{layer}.up"]).all()
+
+
+@pytest.mark.parametrize("columns", [31, 2048, 2049, 2144, 8960, 11008])
+def test_blocks_are_whole_groups(columns):
+    """As src/model/importance.h has them."""
+    expected = {31: 31, 2048: 2048, 2049: 704, 2144: 736, 8960: 1024, 11008: 1024}
+    assert calibrate.block_of(columns) == expected[columns]
 
 
 def test_each_expert_has_its_own_tokens(yalm, tmp_path, monkeypatch):
@@ -76,6 +100,7 @@ def test_each_expert_has_its_own_tokens(yalm, tmp_path, monkeypatch):
         assert all(f"input.{tensors[f'{expert}.down.tokens'][1]}" not in tensors for expert in experts)
         assert not np.allclose(tensors[f"{experts[0]}.up"], tensors[f"{experts[1]}.up"])
         assert f"layers.{layer}.gate" not in tensors
+    assert size_of_sums(model) == size_behind_table(path)
 
 
 def test_same_on_any_number_of_threads(program, text, tmp_path):
@@ -117,6 +142,19 @@ def test_damage_is_seen(program, text, tmp_path):
 )
 def test_refusals(program, args, code, message):
     assert message in program.fails(code, "-m", "importance", *args)
+
+
+def test_a_full_disk_is_said_before_the_text_is_read(program, yalm, tmp_path):
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    command = [yalm, program.model, "-m", "importance", "-f", HELDOUT, "-o", tmp_path / "a", "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit, timeout=HANG)
+    needed = size_of_sums(program.model)
+    assert done.returncode == 1
+    assert done.stderr == f"yalm: {tmp_path / 'a'}: {needed} bytes are needed: File too large\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_replaces_its_own(program, text, tmp_path):

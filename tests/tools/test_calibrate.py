@@ -3,10 +3,12 @@ weighted search."""
 
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import types
 
 import hf
 import numpy as np
@@ -115,6 +117,29 @@ def test_calibration_lessens_what_matters(tmp_path, monkeypatch, capsys, text):
         less += errors[0] < 0.99 * errors[1]
     assert less > 14
     assert sorted(os.listdir(tmp_path)) == ["i", "whole", "with", "without"]
+
+
+def test_says_how_far_it_is(tmp_path, text, monkeypatch):
+    """yalm to whoever listens; without pseudo-terminals it is silent, and its mistake is one line all the same."""
+    hf.run(hf.FABLE, tmp_path / "model", "--quiet")
+    told, without = [], []
+    calibrate.observe(YALM, tmp_path / "model", text, tmp_path / "a", told.append)
+    assert told == sorted(told) and len(set(told)) > 2 and told[-1] == 1
+    for _ in range(2):
+        with pytest.raises(calibrate.Failed, match=r"^yalm: /nonexistent: No such file or directory$"):
+            calibrate.observe(YALM, tmp_path / "model", "/nonexistent", tmp_path / "b", without.append)
+        monkeypatch.setattr(os, "openpty", os.pipe)
+    assert without == []
+
+
+def test_disk_is_asked_for_before_it_begins(tmp_path, monkeypatch, capsys, text):
+    """The bf16 model beside its sums, or they beside what is made."""
+    for free, code in ((19_000_000, 1), (24_000_000, 0)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: types.SimpleNamespace(free=free))
+        found, _, err = hf.call(
+            monkeypatch, capsys, hf.FABLE, tmp_path / "out", "--dtype", "q4", "--calibration", str(text)
+        )
+        assert found == code and ("bytes of disk are needed, 1" in err) == bool(code), err
 
 
 def test_without_yalm(tmp_path, monkeypatch, capsys, text):

@@ -1,22 +1,27 @@
 """Which columns of the weight matrices matter. yalm evaluates a text by the model before it is quantised, and says
 how large the columns of what each matrix reads are (docs/format.md, "The file of importance")."""
 
+import contextlib
 import dataclasses
+import errno
 import json
+import math
 import mmap
 import os
+import re
 import shutil
 import signal
 import struct
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Callable
+from typing import BinaryIO, Callable
 
 import numpy as np
 import xxhash
 
 from .checkpoint import Tensor
+from .packing import GROUP
 from .plan import Planned, data
 from .quantise import Importance
 from .writer import Layout, write_model
@@ -29,6 +34,10 @@ WINDOW = 512  # tokens that are evaluated together
 # would have a group to themselves.
 EVERY = 1.0
 PATIENCE = 10  # seconds for yalm to end in
+SAID = 4096  # characters of what yalm says last
+# What yalm looks at in a layer; and one of those that have an input in common.
+OBSERVED = ("q", "k", "v", "output_gate", "o", "gate", "up", "down")
+ONE_OF_INPUT = ("q", "o", "up", "down")
 
 
 class Failed(Exception):
@@ -49,17 +58,27 @@ def find_yalm() -> Path:
     return Path(found)
 
 
-def weighed(plan: list, whole: list, metadata: dict, output: Path, text: Path, advance: Callable[[int], None]) -> list:
+def weighed(
+    plan: list,
+    whole: list,
+    metadata: dict,
+    output: Path,
+    text: Path,
+    advance: Callable[[int], None],
+    told: Callable[[float], None],
+) -> list:
     """The plan with its matrices' importance. `whole` is the plan of the same model with its weights unquantised, which
-    is written beside `output` meanwhile. advance(n) is told of n of its bytes written, and later of n bytes proven."""
-    yalm, layout = find_yalm(), Layout(metadata, whole)
-    free = shutil.disk_usage(output.parent).free
-    if free < 2 * layout.length:
-        raise Failed(f"{2 * layout.length} bytes of disk are needed, {free} are free")
+    is written beside `output` meanwhile. advance(n) is told of n of its bytes written, and later of n bytes proven,
+    told(part) of how much of the text has been read."""
+    yalm, layout, of_sums = find_yalm(), Layout(metadata, whole), size_of_sums(whole)
+    # Until the end: the sums, and beside them the unquantised model, and later what is made.
+    needed, free = of_sums + max(layout.length, sum(p.size for p in plan)), shutil.disk_usage(output.parent).free
+    if free < needed:
+        raise Failed(f"{needed} bytes of disk are needed, {of_sums} of them for second moments; {free} are free")
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent) as place:
         model, file = Path(place, "model.bin"), Path(place, "importance")
         write_model(model, layout, lambda planned: data(planned, False), advance)
-        observe(yalm, model, text, file)
+        observe(yalm, model, text, file, told)
         found = read(file, model_checksum(layout.head()))
     return [weigh(planned, found) for planned in plan]
 
@@ -84,23 +103,69 @@ def model_checksum(head: bytes) -> str:
     return f"{struct.unpack_from('<Q', head, 40)[0]:016x}"
 
 
-def observe(yalm: Path, model: Path, text: Path, file: Path) -> None:
+def size_of_sums(whole: list) -> int:
+    """Bytes of the file of importance without its table (docs/format.md), with all second moments."""
+    names, size = {planned.name for planned in whole}, 0
+    last = "classifier" if "classifier" in names else "embedding"
+    for planned in whole:
+        first, _, part = planned.name.rpartition(".")
+        if planned.name == last or (first.startswith("layers.") and part in OBSERVED):
+            columns = planned.shape[1]
+            one = planned.name == last or (part in ONE_OF_INPUT and ".experts." not in first)
+            size += 16 + 4 * columns + (4 * columns * block_of(columns) if one else 0)
+    return size
+
+
+def block_of(columns: int) -> int:
+    """Columns whose products with each other are added up (src/model/importance.h)."""
+    blocks = 1 if columns <= 2048 else math.ceil(columns / 1024)
+    return columns if blocks == 1 else math.ceil(math.ceil(columns / blocks) / GROUP) * GROUP
+
+
+def observe(yalm: Path, model: Path, text: Path, file: Path, told: Callable[[float], None]) -> None:
     command = [yalm, model, "-m", "importance", "-f", text, "-o", file, "-d", "cpu", "--ctx", str(WINDOW), "-q"]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as running:
+    said = ""
+    with contextlib.ExitStack() as opened:
+        ours, theirs = (opened.enter_context(open(end, "wb" if i else "rb", 0)) for i, end in enumerate(_channel()))
+        running = opened.enter_context(
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=theirs,
+                env={**os.environ, "TERM": "ansi", "NO_COLOR": "1"},
+            )
+        )
+        theirs.close()
         try:
-            _, said = running.communicate()
+            while piece := _read(ours):
+                said = (said + piece)[-SAID:]
+                for percent in re.findall(r"(\d+) %  observing", piece):
+                    told(int(percent) / 100)
         except BaseException:
             end(running)
             raise
     if running.returncode != 0:
+        said = re.sub(r"\r\x1b\[K( *\d+ %  observing)?", "", said)
         raise Failed(" ".join(said.split()) or f"{yalm} ended with {running.returncode}")
+
+
+def _channel() -> tuple:
+    """Both ends of what yalm takes for a terminal, to which alone it says how far it is; else of a pipe."""
+    try:
+        return os.openpty()
+    except OSError:
+        return os.pipe()
+
+
+def _read(file: BinaryIO) -> str:
+    """What has come; "" at the end, of which a terminal says EIO."""
+    try:
+        return file.read(4096).decode("utf-8", "replace")
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return ""
 
 
 def end(running: subprocess.Popen) -> None:
