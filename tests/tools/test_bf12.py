@@ -3,7 +3,8 @@
 import hf
 import numpy as np
 import pytest
-from read_model import bf12_row, from_bf12, read_model
+from read_model import read_model
+from read_types import bf12_row, from_bf12
 from test_convert import as_floats, stored_name
 from yalm_convert import bf12
 from yalm_convert.checkpoint import TYPES, read_file

@@ -14,7 +14,8 @@ import hf
 import numpy as np
 import pytest
 from harness import BUILD, HANG, ROOT, VARIANT
-from read_model import SIX_BITS, VALUES, dequantise, read_model
+from read_model import read_model
+from read_types import SIX_BITS, VALUES, dequantise
 from yalm_convert import calibrate, packing, quantise
 
 YALM = ROOT / "yalm" if VARIANT == "release" else BUILD / "yalm"

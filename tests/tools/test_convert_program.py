@@ -10,7 +10,8 @@ import time
 import hf
 import pytest
 from harness import HANG, ROOT
-from read_model import FormatError, read_model
+from read_model import read_model
+from read_types import FormatError
 
 USAGE = 2
 

@@ -3,7 +3,7 @@
 import hf
 import numpy as np
 import pytest
-from read_model import dequantise
+from read_types import dequantise
 from yalm_convert import feedback, packing, quantise
 from yalm_convert.checkpoint import read_file
 

@@ -3,7 +3,8 @@
 import hf
 import numpy as np
 import pytest
-from read_model import from_fp8, read_model
+from read_model import read_model
+from read_types import from_fp8
 from test_convert import as_floats, stored_name
 from yalm_convert import fp8
 from yalm_convert.checkpoint import read_file

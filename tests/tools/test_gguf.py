@@ -10,7 +10,7 @@ import hf
 import numpy as np
 import pytest
 from gguf_files import bpe, spm
-from read_model import dequantise
+from read_types import dequantise
 
 Kind = gguf.GGMLQuantizationType
 random = hf.random_hf_model

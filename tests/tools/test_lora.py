@@ -8,7 +8,7 @@ import gguf_files
 import hf
 import numpy as np
 import pytest
-from read_model import dequantise
+from read_types import dequantise
 
 RANK = 4
 TARGETS = {"q_proj": "self_attn", "v_proj": "self_attn", "down_proj": "mlp"}

@@ -7,7 +7,7 @@ import hf
 import numpy as np
 import pytest
 import random_hf_model as random
-from read_model import dequantise, from_fp8
+from read_types import dequantise, from_fp8
 
 GROUP = 32
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

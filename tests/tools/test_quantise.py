@@ -3,7 +3,8 @@
 import hf
 import numpy as np
 import pytest
-from read_model import SIX_BITS, VALUES, dequantise, read_model
+from read_model import read_model
+from read_types import SIX_BITS, VALUES, dequantise
 from test_convert import as_floats, stored_name
 from yalm_convert import packing, quantise
 
