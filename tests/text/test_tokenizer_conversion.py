@@ -247,7 +247,7 @@ ADDED = {
 REFUSED = {
     "model type 'WordLevel'": lambda t: t["model"].update(type="WordLevel"),
     "expected a list of pieces with scores": lambda t: t["model"].update(type="Unigram"),
-    "pre-tokenizer {} is not supported": lambda t: t["model"].update(type="WordPiece"),
+    "pre-tokenizer {} is not supported": lambda t: t["model"].update(type="WordPiece", continuing_subword_prefix="##"),
     "dropout": lambda t: t["model"].update(dropout=0.1),
     "end_of_word_suffix": lambda t: t["model"].update(end_of_word_suffix="</w>"),
     "continuing_subword_prefix": lambda t: t["model"].update(continuing_subword_prefix="##"),

@@ -83,3 +83,21 @@ def test_modules_that_are_no_list(directory, monkeypatch, capsys, tmp_path):
         (model / "modules.json").write_text(text)
         code, _, err = hf.call(monkeypatch, capsys, model, tmp_path / "out")
         assert code == 3 and expected in err, err
+
+
+def test_a_dense_layer_elsewhere(directory, monkeypatch, capsys, tmp_path):
+    """modules.json may name no folder outside the model's."""
+    model = directory(modules=("Transformer", "Pooling", "Dense"))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text(json.dumps({"bias": False, "activation_function": "Identity"}))
+    shown = []
+    for path in ("../other", str(other), "none"):
+        written = json.loads((model / "modules.json").read_text())
+        written[2]["path"] = path
+        (model / "modules.json").write_text(json.dumps(written))
+        code, _, err = hf.call(monkeypatch, capsys, model, tmp_path / "out")
+        shown.append(err.splitlines()[-1])
+        assert code == 3
+    assert all("that leaves the model's directory" in text for text in shown[:2])
+    assert "no none/config.json, which modules.json names" in shown[2]

@@ -28,7 +28,7 @@ def refuse(path: Path, what: str, part: dict) -> ModelError:
 
 def regex(given: dict) -> Optional[str]:
     """{"Regex": …} or {"String": …} as PCRE2's; None for anything else."""
-    if isinstance(given.get("Regex"), str):
+    if isinstance(given.get("Regex"), str) and given["Regex"]:
         return patterns.translate(given["Regex"])
     return patterns.literal(given["String"]) if isinstance(given.get("String"), str) and given["String"] else None
 

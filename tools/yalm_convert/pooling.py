@@ -28,7 +28,7 @@ def read_pooling(model_dir: Path, end: Optional[int], tensors: dict) -> dict:
         if name == "Pooling" and isinstance(module.get("path"), str):
             found = {"by": _mode(model_dir, f"{module['path']}/config.json"), "end": -1 if end is None else end}
         elif name == "Dense" and found and isinstance(module.get("path"), str):
-            dense.append(_dense(model_dir / module["path"], len(dense), tensors))
+            dense.append(_dense(model_dir, module["path"], len(dense), tensors))
         elif name not in ("Transformer", "Normalize"):
             raise ModelError(
                 f"{path}: module {shown(kind)} is not supported, expected Transformer, Pooling, Dense and Normalize"
@@ -38,9 +38,9 @@ def read_pooling(model_dir: Path, end: Optional[int], tensors: dict) -> dict:
     return {"pooling": found} if found else {}
 
 
-def _dense(folder: Path, number: int, tensors: dict) -> int:
+def _dense(model_dir: Path, name: str, number: int, tensors: dict) -> int:
     """Takes a dense layer's weights. Returns how many rows they have."""
-    settings = read_json(folder / "config.json")
+    folder, settings = model_dir / name, _settings(model_dir, f"{name}/config.json")
     activation = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
     if settings.get("bias", True) or activation != "Identity":
         raise ModelError(f"{folder}: a dense layer with a bias, or with {shown(activation)}, is not supported")
@@ -51,11 +51,15 @@ def _dense(folder: Path, number: int, tensors: dict) -> int:
     return weights["linear.weight"].shape[0]
 
 
-def _mode(model_dir: Path, name: str) -> str:
+def _settings(model_dir: Path, name: str) -> dict:
     path = locate(model_dir, name)
     if path is None:
         raise ModelError(f"{model_dir}: no {name}, which modules.json names")
-    settings = read_json(path)
+    return read_json(path)
+
+
+def _mode(model_dir: Path, name: str) -> str:
+    path, settings = model_dir / name, _settings(model_dir, name)
     chosen = [
         key[len("pooling_mode_") :] for key, value in settings.items() if key.startswith("pooling_mode_") and value
     ]

@@ -10,7 +10,7 @@ import numpy as np
 from . import pattern as patterns
 from .errors import ModelError
 from .normalizer import read_step, refuse, regex, sequence
-from .source import read_json
+from .source import read_json, shown
 from .unigram import read_unigram
 from .vocabulary import BYTE, MAX_PIECES, NORMAL, UNKNOWN, UNUSED, Vocabulary
 from .wordpiece import read_wordpiece
@@ -66,6 +66,7 @@ def from_root(root: dict, settings: dict, path: Path) -> tuple:
     data.facts["ignore_merges"] = bool(model.get("ignore_merges"))
     data.facts["add_bos"], data.bos, data.end = _template(root.get("post_processor"), path, data.warnings)
     data.between = _between(root.get("post_processor"))
+    _check_ends(data, vocabulary, path)
     _compare_settings(data, settings, path)
     data.tensors.append(("tokenizer.merges", _merges(model, text_ids, path)))
     return data, vocabulary
@@ -76,7 +77,15 @@ def _encoder(root: dict, facts: dict, vocabulary: Vocabulary, scores: Optional[n
     if scores is not None:
         data.tensors.append(("tokenizer.scores", scores))
     data.facts["add_bos"], data.bos, data.end, data.between = _ends(root.get("post_processor"), path)
+    _check_ends(data, vocabulary, path)
     return data, vocabulary
+
+
+def _check_ends(data: TokenizerData, vocabulary: Vocabulary, path: Path) -> None:
+    n = len(vocabulary.pieces)
+    for token in (data.bos, data.end, *data.between):
+        if token is not None and (type(token) is not int or not 0 <= token < n):
+            raise ModelError(f"{path}: post-processor: found token {shown(token)}, expected an id from 0 to {n - 1}")
 
 
 def _ends(processor: Optional[dict], path: Path) -> tuple:

@@ -19,7 +19,7 @@ def read_unigram(root: dict, path: Path) -> tuple:
     """(facts, vocabulary, scores)."""
     model = root["model"]
     vocab, unknown = model.get("vocab"), model.get("unk_id")
-    if not isinstance(vocab, list) or not isinstance(unknown, int) or not 0 <= unknown < len(vocab) <= MAX_PIECES:
+    if not isinstance(vocab, list) or type(unknown) is not int or not 0 <= unknown < len(vocab) <= MAX_PIECES:
         raise ModelError(f"{path}: model.vocab: expected a list of pieces with scores, and unk_id among them")
     if model.get("byte_fallback"):
         raise ModelError(f"{path}: model option byte_fallback = true is not supported with Unigram")

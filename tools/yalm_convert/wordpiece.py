@@ -4,6 +4,7 @@ from pathlib import Path
 
 from .errors import ModelError
 from .normalizer import read_step, refuse, sequence
+from .source import shown
 from .vocabulary import MAX_PIECES, NORMAL, UNKNOWN, UNUSED, Vocabulary
 
 # Ideographs, each of which is a word; and signs that are words, too.
@@ -11,6 +12,8 @@ IDEOGRAPHS = (
     r"\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}\x{2B920}-\x{2CEAF}"
     r"\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}"
 )
+FLAGS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+MOST_CHARACTERS = 1 << 20  # of a word
 SIGNS = r"!-/:-@\[-`{-~\p{P}"
 
 
@@ -21,6 +24,13 @@ def read_wordpiece(root: dict, path: Path) -> tuple:
     vocab = model.get("vocab")
     if not isinstance(vocab, dict) or unknown not in vocab:
         raise ModelError(f"{path}: model.vocab: expected an object with pieces, among them unk_token {unknown!r}")
+    longest = model.get("max_input_chars_per_word", 100)
+    if not isinstance(continuing, str):
+        raise ModelError(f"{path}: continuing_subword_prefix: found {shown(continuing)}, expected a string")
+    if not isinstance(longest, int) or isinstance(longest, bool) or not 1 <= longest <= MOST_CHARACTERS:
+        raise ModelError(
+            f"{path}: max_input_chars_per_word: found {shown(longest)}, expected an integer from 1 to {MOST_CHARACTERS}"
+        )
     vocabulary = Vocabulary()
     for piece, token in vocab.items():
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < MAX_PIECES:
@@ -36,7 +46,7 @@ def read_wordpiece(root: dict, path: Path) -> tuple:
     facts = {
         "type": "wordpiece",
         "continuing": continuing,
-        "longest_word": model.get("max_input_chars_per_word", 100),
+        "longest_word": longest,
         "unknown": vocab[unknown],
         "patterns": [{"matches": rf"[{alone}]|[^\s{alone}]+"}],
     }
@@ -52,6 +62,8 @@ def _normalizers(normalizer, path: Path) -> tuple:
         if part.get("type") != "BertNormalizer":
             steps.append(read_step(part, path))
             continue
+        if not all(part.get(flag) in (None, True, False) for flag in FLAGS):
+            raise refuse(path, "normalizer", part)
         lowercase = part.get("lowercase", True)
         strips = lowercase if part.get("strip_accents") is None else part["strip_accents"]
         ideographs = ideographs or part.get("handle_chinese_chars", True)
