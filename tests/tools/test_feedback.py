@@ -45,11 +45,14 @@ def test_errors_are_made_up_for(columns, dtype, tmp_path):
 
 
 def test_columns_that_have_nothing_in_common_are_rounded_each_by_itself():
-    """As the search does it, whose scales are at their best already, but for a few."""
+    """As the search does it, but for scales that are multiples of other numbers."""
     values, _ = case(96)
     blocks = feedback.blocks_of(np.eye(96, dtype=np.float32))
     alone, fed = (quantise.quantise_rows(values, "q4n", None, of) for of in ([], blocks))
-    assert (alone[0] == fed[0]).mean() > 0.97 and (alone[2] == fed[2]).all()
+    assert (alone[0] == fed[0]).mean() > 0.99
+    off = [np.square(quants.reshape(-1, 3, 32) * (whole * of_rows[:, None])[..., None] - values.reshape(-1, 3, 32)).sum()
+           for quants, whole, of_rows in (alone, fed)]  # fmt: skip
+    assert off[1] < 1.01 * off[0]
 
 
 def test_blocks_are_parts_of_the_whole():

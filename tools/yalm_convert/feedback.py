@@ -12,12 +12,13 @@ import dataclasses
 
 import numpy as np
 
-from .grids import inverses, nearest_by, search, whole_scales
+from .grids import MOST_SCALE, TARGETS, inverses, nearest_by, search, whole_scales
 from .packing import GROUP, groups_of
 
 # A text of some thousand tokens is not all texts. What columns have in common counts for so much, and so much of the mean of
 # A's diagonal is added to it.
 COMMON, EVERY = 0.7, 0.5
+LAZY = 256  # columns, whole groups
 
 
 @dataclasses.dataclass
@@ -29,48 +30,65 @@ class Block:
     feedback: np.ndarray  # (columns, columns), U
 
 
+_last: tuple = (None, [])
+
+
 def blocks_of(products: np.ndarray) -> list:
     """(columns, columns of a block), of each block's products the lower triangle -> Blocks. Other scales of all products
-    mean the same. Where there are none, nothing is known."""
-    columns, width = products.shape
-    diagonal = products[np.arange(columns), np.arange(columns) % width]
-    more = EVERY * diagonal.mean(dtype=np.float64)
-    return [_block(first, products[first : first + width], more) for first in range(0, columns, width)] if more else []
+    mean the same. Where there are none, nothing is known. Matrices that read the same come one after another: what was
+    made last is kept."""
+    global _last
+    if _last[0] is not products:
+        columns, width = products.shape
+        diagonal = products[np.arange(columns), np.arange(columns) % width]
+        more, firsts = EVERY * diagonal.mean(dtype=np.float64), range(0, columns, width)
+        _last = products, [_block(first, products[first : first + width], more) for first in firsts] if more else []
+    return _last[1]
 
 
 def _block(first: int, lower: np.ndarray, more: float) -> Block:
+    """Of the moments A, turned round so that the triangle that cholesky() reads has what lies above A's diagonal."""
     n = len(lower)
-    moments = np.eye(groups_of(n) * GROUP) * more  # also of the columns that fill up the last group
-    lower = lower[:, :n].astype(np.float64)
-    moments[:n, :n] += COMMON * (lower + np.tril(lower, -1).T) + (1 - COMMON) * np.diag(lower.diagonal())
-    upper = np.linalg.cholesky(moments[::-1, ::-1])[::-1, ::-1]
-    return Block(first, moments.diagonal().astype(np.float32), (upper / upper.diagonal()).astype(np.float32))
+    size = groups_of(n) * GROUP  # also of the columns that fill up the last group
+    turned, diagonal = np.zeros((size, size)), np.full(size, more)
+    np.multiply(lower[:, :n].T[::-1, ::-1], COMMON, out=turned[size - n :, size - n :])
+    diagonal[:n] += lower.diagonal()
+    turned[np.diag_indices(size)] = diagonal[::-1]
+    upper = np.linalg.cholesky(turned).astype(np.float32)[::-1, ::-1]
+    return Block(first, diagonal.astype(np.float32), upper / upper.diagonal())
 
 
-def improved(x: np.ndarray, scales: np.ndarray, of_rows: np.ndarray, dtype: str, blocks: list) -> tuple:
-    """(columns, rows) values, (groups, rows) scales that were found for them, and what these are multiples of ->
-    quants of the shape of x, and scales."""
-    quants, scales = np.empty_like(x), scales.copy()
+def improved(x: np.ndarray, dtype: str, blocks: list) -> tuple:
+    """(columns, rows) values -> quants of that shape, (groups, rows) whole scales, and what rows' scales are multiples of.
+    The latter have room for the largest scale that search() tries, since errors may make the largest value larger. They
+    are not finite where the values do not allow one."""
+    of_rows = np.abs(x).max(axis=0) / np.float32(MOST_SCALE * min(map(abs, TARGETS[dtype])))
+    of_rows[~np.isfinite(np.square(x).sum(axis=0))] = np.nan
+    quants, whole = np.empty_like(x), np.empty((len(x) // GROUP, x.shape[1]), np.float32)
     for block in blocks:
         end = block.first + len(block.importance)
         within, groups = slice(block.first, end), slice(block.first // GROUP, end // GROUP)
-        _round_in_turn(x[within], quants[within], scales[groups], of_rows, dtype, block)
-    return quants, scales
+        _round_in_turn(x[within], quants[within], whole[groups], of_rows, dtype, block)
+    return quants, whole, of_rows
 
 
 def _round_in_turn(
-    x: np.ndarray, quants: np.ndarray, scales: np.ndarray, of_rows: np.ndarray, dtype: str, block: Block
+    x: np.ndarray, quants: np.ndarray, whole: np.ndarray, of_rows: np.ndarray, dtype: str, block: Block
 ) -> None:
-    errors = np.empty_like(x)
-    for group, first in enumerate(range(0, len(x), GROUP)):
-        mine = slice(first, first + GROUP)
-        wanted = x[mine] + block.feedback[:first, mine].T @ errors[:first]
-        if group:  # the first's scale was found for the same values
+    """What errors do to later columns is added when it is needed: to LAZY columns at once, for large products of matrices
+    are faster; to a group; to the next columns of a group one by one."""
+    errors, feedback = np.empty_like(x), block.feedback
+    for batch in range(0, len(x), LAZY):
+        ahead = x[batch : batch + LAZY] + feedback[:batch, batch : batch + LAZY].T @ errors[:batch]
+        for first in range(batch, batch + len(ahead), GROUP):
+            mine = slice(first, first + GROUP)
+            wanted = ahead[first - batch : first - batch + GROUP]
+            wanted += feedback[batch:first, mine].T @ errors[batch:first]
             importance = block.importance[mine] / block.importance[mine].mean()
-            found = search(wanted, dtype, np.repeat(importance[:, None], x.shape[1], axis=1))
-            scales[group] = whole_scales(found, of_rows) * of_rows
-        inverse = inverses(scales[group])
-        for i, column in enumerate(range(first, first + GROUP)):
-            quants[column] = nearest_by(wanted[i], inverse, dtype)
-            errors[column] = x[column] - quants[column] * scales[group]
-            wanted[i + 1 :] += block.feedback[column, column + 1 : mine.stop, None] * errors[column]
+            whole[first // GROUP] = whole_scales(search(wanted, dtype, importance[:, None]), of_rows)
+            scale = whole[first // GROUP] * of_rows
+            inverse = inverses(scale)
+            for i, column in enumerate(range(first, first + GROUP)):
+                quants[column] = nearest_by(wanted[i], inverse, dtype)
+                errors[column] = x[column] - quants[column] * scale
+                wanted[i + 1 :] += feedback[column, column + 1 : mine.stop, None] * errors[column]

@@ -43,7 +43,7 @@ NEAREST = {dtype: _nearest_values(values) for dtype, values in VALUES.items()}
 
 def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> np.ndarray:
     """The scales of x's columns. With quants q, the best scale is x·q / q·q, and leaves the error x·x - (x·q)² / q·q.
-    Each product is by weights of the shape of x, if there are any."""
+    Each product is by weights of the shape of x, or one for each of its rows, if there are any."""
     weighted = x if weights is None else x * weights
     largest, smallest = x.max(axis=0), x.min(axis=0)
     extreme = np.where(largest >= -smallest, largest, smallest)

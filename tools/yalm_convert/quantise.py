@@ -77,15 +77,16 @@ def quantise_rows(
     and scales in the file's types. These are fp16 (rows, groups), or int8 of that shape and fp32 (rows). A scale, of
     the groups or of a row, is not finite where the values do not allow one."""
     rows, columns = values.shape
+    if moments:
+        with np.errstate(all="ignore"):
+            quants, scales, of_rows = improved(np.ascontiguousarray(values.T, np.float32), dtype, moments)
+        return quants.T.astype(np.int8), scales.T.astype(np.int8), of_rows
     x = np.ascontiguousarray(values.reshape(-1, GROUP).T, dtype=np.float32)
     of_groups = None if weights is None else np.ascontiguousarray(np.tile(weights.T, rows))
     with np.errstate(all="ignore"):
         found = search(x, dtype, of_groups)
         found[~np.isfinite(x.sum(axis=0) * 0.0)] = np.nan
         scales, used = _stored_scales(found.reshape(rows, -1), dtype)
-        if moments:
-            quants, better = improved(np.ascontiguousarray(values.T, np.float32), used.T, scales[1], dtype, moments)
-            return quants.T.astype(np.int8), whole_scales(better, scales[1]).T.astype(np.int8), scales[1]
         quants = nearest(x, used.reshape(-1), dtype).astype(np.int8)
     return np.ascontiguousarray(quants.T).reshape(rows, columns), *scales
 
