@@ -74,6 +74,7 @@ try:
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
     from yalm_convert.pooling import read_pooling
     from yalm_convert.prequantised import unpack
+    from yalm_convert.quantise import memory_of_moments
     from yalm_convert.source import follow_links, locate, model_name
     from yalm_convert.tokenizer import read_tokenizer
     from yalm_convert.tokenizer_json import TokenizerData
@@ -357,8 +358,11 @@ def convert(arguments: argparse.Namespace) -> int:
         remark(f"warning: {warning}")
     if costs:
         remark(f"{where}: {costs}")
+    weighed = calibrate.asked_for(plan) if arguments.calibration != "none" else []
     if arguments.dry_run:
-        print_plan(layout, config.facts, types)
+        print_plan(
+            layout, config.facts, types, max([memory_of_moments(planned.shape) for planned in weighed], default=0)
+        )
         return 0
 
     output = arguments.output.resolve()
@@ -368,7 +372,7 @@ def convert(arguments: argparse.Namespace) -> int:
             errno.ENOSPC, f"no space: {layout.length} bytes are needed, {free} are free", str(arguments.output)
         )
     quiet = QUIET or not sys.stderr.isatty()
-    if arguments.calibration != "none" and calibrate.asked_for(plan):
+    if weighed:
         layout.plan = calibrated(arguments, source, plan, metadata, quiet)
     with progress("converting" if arguments.into_cache else output.name, plan, quiet) as bar:
         write_model(
@@ -464,12 +468,13 @@ def bf12_warnings(where: str, plan: list) -> list:
     return warnings
 
 
-def print_plan(layout: Layout, config: dict, types: list) -> None:
+def print_plan(layout: Layout, config: dict, types: list, of_moments: int) -> None:
     print(f"{config['architecture']}, {config['n_layers']} layers, weights {'/'.join(types)}")
     for planned, offset in zip(layout.plan, layout.offsets):
         shape = " x ".join(str(n) for n in planned.shape)
         print(f"{offset:>14} {planned.size:>12}  {planned.dtype_name:<8}  {planned.name:<32} {shape}")
-    peak = PEAK_MEMORY + max(p.size // 9 if p.quantised else 0 for p in layout.plan)  # the scales of a matrix come last
+    scales = max(p.size // 9 if p.quantised else 0 for p in layout.plan)  # of a matrix, which come last
+    peak = PEAK_MEMORY + scales + of_moments
     print(
         f"{len(layout.plan)} tensors, {layout.length} bytes ({layout.length / 1e9:.3f} GB); memory at most {peak >> 20} MiB"
     )

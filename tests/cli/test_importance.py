@@ -63,7 +63,7 @@ def test_writes_what_each_matrix_reads(program, text, tmp_path):
     assert tokens > 1000 and all(tensors[f"{name}.tokens"][0] == tokens for name in names)
     found = calibrate.read(path, checksum_of(program.model))
     for name in names:
-        squares, products = found[name].squares, found[name].products
+        squares, products = found[name].squares, np.asarray(found[name].products)
         assert np.allclose(squares, tensors[name] / tokens) and (squares > 0).all()
         assert np.allclose(products.diagonal(), tensors[name], rtol=1e-4) and (np.triu(products, 1) == 0).all()
         lower = products.astype(np.float64)

@@ -110,7 +110,7 @@ def test_calibration_lessens_what_matters(tmp_path, monkeypatch, capsys, text):
             continue
         assert entry["dtype"] == without[name][0]["dtype"]
         exact = (np.frombuffer(whole[name][1], "<u2").astype(np.uint32) << 16).view("<f4").reshape(entry["shape"])
-        lower = importance[name].products
+        lower = np.asarray(importance[name].products)
         moments = lower + np.tril(lower, -1).T
         off = [dequantise(*of[name])[0] - exact for of in (with_, without)]
         errors = [((d @ moments) * d).sum() for d in off]

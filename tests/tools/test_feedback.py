@@ -1,5 +1,8 @@
 """Rounding that sees the rest of the row: what it saves where columns go together, and that nothing else shows."""
 
+import subprocess
+import sys
+
 import hf
 import numpy as np
 import pytest
@@ -97,3 +100,26 @@ def test_rows_of_zeros_and_a_text_that_says_nothing():
     quants, scales, of_rows = quantise.quantise_rows(values, "q4n", None, feedback.blocks_of(np.tril(moments)))
     assert not quants[3].any() and not scales[3].any() and of_rows[3] == 0
     assert feedback.blocks_of(np.zeros((64, 64), np.float32)) == []
+
+
+def test_memory_is_what_is_foretold(tmp_path):
+    """A wide matrix in blocks, its moments read from a file."""
+    rows, columns, width = 1500, 4096, 1024
+    values = np.random.default_rng(3).standard_normal((rows, columns)).astype(np.float32)
+    hf.write_tensors(tmp_path / "x.safetensors", {"x": ["F32", [rows, columns], values.tobytes()]})
+    np.tile(np.eye(width, dtype="<f4"), (columns // width, 1)).tofile(tmp_path / "moments")
+    program = f"""
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, {str(hf.ROOT / "tools")!r})
+import numpy as np
+from yalm_convert import calibrate, checkpoint, quantise
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+moments = calibrate.Moments(open("moments", "rb"), 0, [{columns}, {width}])
+before = peak()
+importance = quantise.Importance(np.ones({columns}, np.float32), moments)
+for _ in quantise.quantise(checkpoint.read_file(Path("x.safetensors"))["x"], "q4n", importance):
+    pass
+print(peak() - before)"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < quantise.memory_of_moments((rows, columns)) + 6 * quantise.PIECE

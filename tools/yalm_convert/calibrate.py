@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import json
 import math
-import mmap
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ from typing import BinaryIO, Callable
 import numpy as np
 import xxhash
 
-from .checkpoint import Tensor
+from .checkpoint import PIECE, Tensor
 from .packing import GROUP
 from .plan import Planned, data
 from .quantise import Importance
@@ -44,9 +43,9 @@ class Failed(Exception):
     """Importance could not be measured; the text says why."""
 
 
-def asked_for(plan: list) -> bool:
-    """Whether a matrix of the layers is to be rounded to a type for which importance is worth its time."""
-    return any(planned.quantised in ASK and planned.name.startswith("layers.") for planned in plan)
+def asked_for(plan: list) -> list:
+    """The matrices of the layers that are to be rounded to a type for which importance is worth its time."""
+    return [planned for planned in plan if planned.quantised in ASK and planned.name.startswith("layers.")]
 
 
 def find_yalm() -> Path:
@@ -176,23 +175,38 @@ def end(running: subprocess.Popen) -> None:
         running.kill()
 
 
+class Moments:
+    """Second moments in a file of importance, (columns, a block's columns). They are read when an array is wanted, and the
+    file stays open until then."""
+
+    def __init__(self, file: BinaryIO, first: int, shape: list):
+        self.file, self.first, self.shape = file, first, tuple(shape)
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        self.file.seek(self.first)
+        found = np.fromfile(self.file, "<f4", math.prod(self.shape)).reshape(self.shape)
+        return found if dtype is None else found.astype(dtype)
+
+
 def read(path: Path, model: str) -> dict:
     """{matrix's name: Importance}, as float32, of what its columns are multiplied by. Matrices that no token reached are
-    left out. The file stays open, unread where nobody asks."""
+    left out."""
+    file = open(path, "rb")  # noqa: SIM115 (Moments keep it)
     try:
-        with open(path, "rb") as opened:
-            file = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        body = memoryview(file)[8 + int.from_bytes(file[:8], "little") :]
-        table = json.loads(file[8 : len(file) - len(body)])
+        length = int.from_bytes(file.read(8), "little")
+        table = json.loads(file.read(min(length, 1 << 30)))
         facts = table.pop("__metadata__")
         of, checksum = facts["model"], facts["xxh3"]
     except (ValueError, LookupError, TypeError, AttributeError):
         raise Failed(f"{path}: not a file of importance") from None
-    if checksum != f"{xxhash.xxh3_64_intdigest(body):016x}":
+    body = xxhash.xxh3_64()
+    while piece := file.read(PIECE):
+        body.update(piece)
+    if checksum != f"{body.intdigest():016x}":
         raise Failed(f"{path}: damaged: its checksum is another")
     if of != model:
         raise Failed(f"{path}: importance of another model: made for checksum {of}, expected {model}")
-    arrays = {name: array(body, entry) for name, entry in table.items()}
+    arrays = {name: array(file, 8 + length, entry) for name, entry in table.items()}
     matrices = {name.removesuffix(".tokens"): counts for name, counts in arrays.items() if name.endswith(".tokens")}
     return {
         name: Importance(arrays[name] / np.float32(n), arrays.get(f"input.{number}"))
@@ -201,6 +215,9 @@ def read(path: Path, model: str) -> dict:
     }
 
 
-def array(body: memoryview, entry: dict) -> np.ndarray:
-    first, last = entry["data_offsets"]
-    return np.frombuffer(body[first:last], {"F32": "<f4", "I64": "<i8"}[entry["dtype"]]).reshape(entry["shape"])
+def array(file: BinaryIO, start: int, entry: dict) -> object:
+    first, shape = start + entry["data_offsets"][0], entry["shape"]
+    if len(shape) == 2:
+        return Moments(file, first, shape)
+    file.seek(first)
+    return np.fromfile(file, {"F32": "<f4", "I64": "<i8"}[entry["dtype"]], math.prod(shape)).reshape(shape)

@@ -33,16 +33,17 @@ class Block:
 _last: tuple = (None, [])
 
 
-def blocks_of(products: np.ndarray) -> list:
+def blocks_of(products: object) -> list:
     """(columns, columns of a block), of each block's products the lower triangle -> Blocks. Other scales of all products
     mean the same. Where there are none, nothing is known. Matrices that read the same come one after another: what was
     made last is kept."""
     global _last
     if _last[0] is not products:
+        of, products = products, np.asarray(products)
         columns, width = products.shape
         diagonal = products[np.arange(columns), np.arange(columns) % width]
         more, firsts = EVERY * diagonal.mean(dtype=np.float64), range(0, columns, width)
-        _last = products, [_block(first, products[first : first + width], more) for first in firsts] if more else []
+        _last = of, [_block(first, products[first : first + width], more) for first in firsts] if more else []
     return _last[1]
 
 

@@ -22,7 +22,7 @@ from .packing import GROUP, SIX_BITS, filled_up, groups_of, pack
 from .source import shown
 
 BLOCK = 1024  # groups, or a whole row's
-ROWS = 1024  # in a block, where errors are made up for
+ROWS, AT_ONCE = 1024, 4  # in a block, where errors are made up for; blocks that are read together, for threads
 
 
 @dataclasses.dataclass
@@ -30,7 +30,7 @@ class Importance:
     """What a matrix's columns read, on a text."""
 
     squares: np.ndarray  # (columns), their means
-    products: Optional[np.ndarray] = None  # (columns, a block's columns), as blocks_of() takes them
+    products: object = None  # an array or what makes one: (columns, a block's columns), as blocks_of() takes them
 
 
 def quantise(source: Tensor, dtype: str, importance: Optional[Importance] = None) -> Iterator[np.ndarray]:
@@ -39,7 +39,7 @@ def quantise(source: Tensor, dtype: str, importance: Optional[Importance] = None
     weights = None if importance is None else _group_weights(importance.squares)
     seen = importance is not None and importance.products is not None and dtype in SIX_BITS
     moments = blocks_of(importance.products) if seen else []
-    at_once = max(1, PIECE // (columns * source.dtype.itemsize))
+    at_once = max(AT_ONCE * ROWS if moments else 1, PIECE // (columns * source.dtype.itemsize))
     scales: list = []
     with ThreadPoolExecutor(_processors()) as pool:
         for first in range(0, rows, at_once):
@@ -56,6 +56,13 @@ def quantise(source: Tensor, dtype: str, importance: Optional[Importance] = None
                 yield pack(quants, dtype).reshape(-1)
     for parts in zip(*scales):
         yield np.concatenate(parts).reshape(-1)
+
+
+def memory_of_moments(shape: tuple) -> int:
+    """Bytes that a matrix takes at most by whose second moments it is rounded: they and what is made of them, and blocks
+    of rows as they are read, as float32, and rounded."""
+    (rows, columns), width = shape, min(shape[1], 2048)
+    return columns * (8 * width + 12 * min(rows, AT_ONCE * ROWS)) + 40 * width**2
 
 
 def _processors() -> int:
