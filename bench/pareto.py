@@ -15,7 +15,7 @@ from pathlib import Path
 
 import plot
 from compare import Peer, Yalm
-from quantisation_quality import CALIBRATION, CONTEXT, ROOT, Judge, convert, run
+from quantisation_quality import CALIBRATION, CONTEXT, FOLDER, ROOT, Judge, convert, run, whole
 
 OURS = ("bf16", "bf12", "q8", "q6", "q5", "q4")
 THEIRS = ("BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_XS", "Q4_0")
@@ -23,7 +23,7 @@ THEIRS = ("BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_XS", "Q4_0")
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, metavar="MODEL.gguf", help="with weights that are not quantised")
+    parser.add_argument("model", type=Path, metavar="MODEL.gguf", help=f"with weights that are not quantised, {FOLDER}")
     parser.add_argument(
         "--peer", type=Path, required=True, metavar="FOLDER", help="of llama-bench, llama-quantize, llama-imatrix"
     )
@@ -126,6 +126,7 @@ def main() -> int:
     arguments = parse_arguments()
     with tempfile.TemporaryDirectory(prefix="pareto.", dir=arguments.work) as folder:
         place = Path(folder)
+        arguments.model = whole(arguments.model, place)
         judge = Judge(arguments.model, [arguments.text], arguments.tokens, place)
         forms = our_forms(arguments, judge, place) + their_forms(arguments, judge, place)
         time_forms(arguments, forms)

@@ -2,7 +2,7 @@
 # Speed against quality, yalm's forms of a real model beside llama.cpp's, from one run. Builds llama.cpp under build/peer/
 # from its source archive, once (bench/peers.sh). Then bench/pareto.py makes the forms, judges them and times them in turns.
 #
-# usage: bench/pareto.sh MODEL.gguf --text FILE [options of bench/pareto.py]
+# usage: bench/pareto.sh MODEL.gguf|FOLDER --text FILE [options of bench/pareto.py]
 # LLAMA_CPP_BUILD=FOLDER names a build that exists already: a folder of llama-bench, llama-quantize and llama-imatrix.
 set -eu
 cd "$(dirname "$0")/.."

@@ -9,6 +9,7 @@ bench/quantisation_quality.sh builds what this needs.
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CALIBRATION = ROOT / "tools/yalm_convert/calibration.txt"
 CONTEXT = "512"
+FOLDER = "or a folder: of one GGUF file, or of its parts (part01.bin, …)"
 FOUND = {
     "perplexity": r"PPL = ([0-9.]+)",
     "KL": r"KL divergence: mean ([0-9.]+)",
@@ -28,7 +30,7 @@ FOUND = {
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "models", nargs="+", type=Path, metavar="MODEL.gguf", help="with weights that are not quantised"
+        "models", nargs="+", type=Path, metavar="MODEL.gguf", help=f"with weights that are not quantised, {FOLDER}"
     )
     parser.add_argument(
         "--peer", type=Path, required=True, metavar="FOLDER", help="of llama-quantize and llama-imatrix"
@@ -55,6 +57,24 @@ def run(*command: object) -> str:
     if done.returncode != 0:
         sys.exit(f"quality: {command[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
     return done.stdout
+
+
+def whole(model: Path, place: Path) -> Path:
+    """The GGUF file that a folder holds; or its parts, joined in `place`."""
+    if not model.is_dir():
+        return model
+    files = sorted(model.rglob("*.gguf"))
+    parts = [path for path in model.rglob("*") if re.search(r"part-?\d+(\.bin)?$", path.name) and path.is_file()]
+    parts.sort(key=lambda path: int(re.findall(r"\d+", path.name)[-1]))
+    if files or not parts or parts[0].open("rb").read(4) != b"GGUF":
+        return (
+            files[0] if len(files) == 1 else sys.exit(f"{model}: expected one GGUF file in it, or its parts in order")
+        )
+    joined = place / f"{model.name}.gguf"
+    with open(joined, "wb") as file:
+        for part in parts:
+            shutil.copyfileobj(part.open("rb"), file)
+    return joined
 
 
 def convert(source: Path, output: Path, *options: str) -> int:
@@ -120,6 +140,7 @@ def main() -> int:
         )
         with tempfile.TemporaryDirectory(prefix="quality.", dir=arguments.work) as folder:
             place = Path(folder)
+            model = whole(model, place)
             judge = Judge(model, arguments.text, arguments.tokens, place)
             for options in arguments.form or ["--dtype q4"]:
                 file = place / "yalm.bin"

@@ -2,7 +2,7 @@
 # What yalm's quantised forms lose beside llama.cpp's, from one run. Builds llama.cpp under build/peer/ from its source
 # archive, once (bench/peers.sh). Then bench/quantisation_quality.py makes the forms and judges them all by yalm.
 #
-# usage: bench/quantisation_quality.sh MODEL.gguf… --text FILE… [options of bench/quantisation_quality.py]
+# usage: bench/quantisation_quality.sh MODEL.gguf|FOLDER… --text FILE… [options of bench/quantisation_quality.py]
 # LLAMA_CPP_BUILD=FOLDER names a build that exists already: a folder of llama-quantize and llama-imatrix.
 set -eu
 cd "$(dirname "$0")/.."

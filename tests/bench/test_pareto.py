@@ -12,6 +12,7 @@ from harness import ROOT
 
 sys.path.insert(0, str(ROOT / "bench"))
 import pareto
+import quantisation_quality
 
 
 def form(engine, name, file, kl, decode, prompt):
@@ -54,3 +55,17 @@ def test_plots(forms, tmp_path):
         words = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
         assert f"a-model: {of}, and what is lost" in words and {"q4", "Q4_K_M"} <= set(words)
         assert len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))) == len(forms)
+
+
+def test_a_folder_stands_for_its_file(tmp_path):
+    folder, place = tmp_path / "model", tmp_path / "place"
+    place.mkdir()
+    for i, text in ((10, b"end"), (2, b"middle, "), (1, b"GGUF, ")):
+        (folder / f"package{11 - i}/data").mkdir(parents=True)
+        (folder / f"package{11 - i}/data/part{i}.bin").write_bytes(text)
+    assert quantisation_quality.whole(folder, place).read_bytes() == b"GGUF, middle, end"
+    (folder / "one.gguf").touch()
+    assert quantisation_quality.whole(folder, place) == quantisation_quality.whole(folder / "one.gguf", place)
+    (folder / "two.gguf").touch()
+    with pytest.raises(SystemExit, match="model: expected one GGUF file in it, or its parts in order"):
+        quantisation_quality.whole(folder, place)
