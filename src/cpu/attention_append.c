@@ -4,16 +4,16 @@
 #include "engine/calibrate.h"
 
 // y = scale x, rotated where there are angles.
-static void rotate_query(const struct cpu_state *s, int d, float *y, const float *x, float scale, const float *cos,
-                         const float *sin)
+static void rotate_query(const struct cpu_state *s, const struct cpu_kind *kind, float *y, const float *x, float scale,
+                         const float *cos, const float *sin)
 {
-    for (int i = 0; i < d; i++)
+    for (int i = 0; i < kind->head_dim; i++)
         y[i] = scale * x[i];
     if (cos)
-        s->kernels->rope(y, cos, sin, d);
+        s->kernels->rope(y + kind->head_dim - kind->rotary, cos, sin, kind->rotary);
 }
 
-// A head of k becomes a slot's key, and one of v its value.
+// A head of k becomes a slot's key, and one of v its value; of latents the key is that, too.
 static void append_key(struct cpu_state *s, const struct batch *batch, int layer, int token, int kv_head, const float *cos,
                        const float *sin)
 {
@@ -27,7 +27,7 @@ static void append_key(struct cpu_state *s, const struct batch *batch, int layer
         s->kernels->to_fp16(s->record->keys + row * d, k, d);
     }
     if (cos)
-        s->kernels->rope(k, cos, sin, d);
+        s->kernels->rope(k + d - kind->rotary, cos, sin, kind->rotary);
     const struct policy *policy = cpu_is_far(s, layer) ? s->policy : &policy_dense;
     policy->append(s, &(struct append){
                           .layer = layer,
@@ -37,7 +37,7 @@ static void append_key(struct cpu_state *s, const struct batch *batch, int layer
                           .token = token,
                           .n = batch->n,
                           .k = k,
-                          .v = s->v + (size_t)token * kind->kv_dim + (size_t)kv_head * d,
+                          .v = kind->values == kind->keys ? NULL : s->v + (size_t)token * kind->kv_dim + (size_t)kv_head * d,
                       });
 }
 
@@ -47,17 +47,18 @@ static void append_one(struct cpu_state *s, const struct batch *batch, const str
     const int d = kind->head_dim, group = kind->group;
     const int64_t position = batch_position(batch, token);
     const bool turns = !(step->traits & TRAIT_UNROTATED);
-    const float *cos = turns ? kind->cos + (size_t)token * (d / 2) : NULL, *sin = kind->sin + (size_t)token * (d / 2);
+    const float *cos = turns ? kind->cos + (size_t)token * (kind->rotary / 2) : NULL;
+    const float *sin = kind->sin + (size_t)token * (kind->rotary / 2);
 
     const float scale = query_scale_at(&step->query, position);
     const float *q = s->q + (size_t)token * kind->q_dim + (size_t)kv_head * group * d;
     const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
     for (int j = 0; j < group; j++)
-        rotate_query(s, d, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, cos, sin);
+        rotate_query(s, kind, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, cos, sin);
     if (kv_sinks_apart(&kind->kv, batch->position + batch->n - 1)) {
         const bool apart = kv_sinks_apart(&kind->kv, position);
         for (int j = 0; j < group; j++)
-            rotate_query(s, d, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale,
+            rotate_query(s, kind, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale,
                          apart && turns ? kind->sink_cos : cos, apart ? kind->sink_sin : sin);
     }
     if (!(step->traits & TRAIT_OTHERS_KEYS))

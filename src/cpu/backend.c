@@ -39,8 +39,12 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
     }
     if (strcmp(options->attention, policy_dense.name) != 0 && !recipe_selects(&outline))
         return error_set(error, YALM_USAGE,
-                         "attention: found %s, but this model's tokens see those behind them, and come together: use dense",
+                         "attention: found %s, but this model's tokens see those behind them, or keep latents (MLA): use dense",
                          options->attention);
+    if (options->kv == YALM_KV_INT8 && config->latent.kv_rank)
+        return error_set(
+            error, YALM_USAGE,
+            "kv: found int8, but this model keeps latents (MLA), whose rows one scale would spoil: use fp16 or fp32");
     const yalm_status status = plan_resolve(&options->activations, outline.types, outline.block_types, error);
     if (status != YALM_OK)
         return status;
@@ -149,7 +153,7 @@ static void fill_position(void *context, int i)
                                 .token = i,
                                 .n = f->n,
                                 .k = k,
-                                .v = noise_row(v, d, seed, row + 1),
+                                .v = config_cached_rows(s->config) > 1 ? noise_row(v, d, seed, row + 1) : NULL,
                             });
         }
     }
@@ -223,7 +227,7 @@ static double dense_bytes(const struct cpu_state *s, int n, int64_t position, in
     const struct kv_policy *kv = &cpu_kind_of(s, layer)->kv;
     const int64_t last = position + n;
     const int64_t rows = last - kv_first_visible(kv, position) + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0);
-    return 2.0 * (double)rows * cpu_row_traffic(s, cpu_kind_of(s, layer)->head_dim);
+    return config_cached_rows(s->config) * (double)rows * cpu_row_traffic(s, cpu_kind_of(s, layer)->head_dim);
 }
 
 static double cpu_step_bytes(const void *state, int n, int64_t position)

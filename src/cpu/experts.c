@@ -74,6 +74,30 @@ static void choose_experts(int *chosen, const float *rating, int n_experts, int 
         chosen[n++] = e;
 }
 
+// Experts outside the best groups rate lowest; of equals the first group is better. pair: a group's rating is that of its best
+// two together; else its best one's.
+static void keep_groups(float *ratings, const struct model_config *c, bool pair)
+{
+    enum { MOST = 1 << 10 };
+    const int n = c->n_expert_groups, size = n ? c->n_experts / n : 0;
+    float best[MOST];
+    for (int g = 0; g < n; g++) {
+        float first = -INFINITY, second = -INFINITY;
+        for (int e = g * size; e < (g + 1) * size; e++) {
+            second = fmaxf(second, fminf(first, ratings[e]));
+            first = fmaxf(first, ratings[e]);
+        }
+        best[g] = pair && size > 1 ? first + second : first;
+    }
+    for (int g = 0; g < n; g++) {
+        int rank = 0; // groups that come before g
+        for (int other = 0; other < n; other++)
+            rank += best[other] > best[g] || (best[other] == best[g] && other < g);
+        for (int e = g * size; e < (g + 1) * size && rank >= c->n_active_groups; e++)
+            ratings[e] = -INFINITY;
+    }
+}
+
 // A token's active experts and their weights, from its router's logits, which are used up.
 static void route_token(const struct cpu_state *s, const struct step *step, float *logits, int *chosen, float *weight)
 {
@@ -84,7 +108,10 @@ static void route_token(const struct cpu_state *s, const struct step *step, floa
         logits[e] = 1.0f / (1.0f + expf(-logits[e]));
         ratings[e] = logits[e] + choice_bias[e];
     }
-    choose_experts(chosen, choice_bias ? ratings : logits, n_experts, n);
+    if (!choice_bias)
+        memcpy(ratings, logits, sizeof *ratings * (size_t)n_experts);
+    keep_groups(ratings, s->config, choice_bias);
+    choose_experts(chosen, ratings, n_experts, n);
     if (choice_bias)
         weigh_by_scores(chosen, weight, logits, n, step->raw_weights);
     else

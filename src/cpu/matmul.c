@@ -1,5 +1,7 @@
 #include "cpu/matmul.h"
 
+#include <string.h>
+
 #include "util/round.h"
 
 // Claims of rows are whole multiples of this, so that the kernels' register tiles are mostly full and no two threads write one
@@ -335,6 +337,26 @@ void matmul_narrow(struct cpu_state *s, struct member *me, const struct product 
             s->kernels->matvec[DTYPE_FP32](p->y + (ptrdiff_t)t * rows + first, rows, p->w->data, first,
                                            rows - first < ROWS ? rows : first + ROWS, cols, x + (ptrdiff_t)t * cols, cols,
                                            n - t < most ? n - t : most, s->fetching.to_l2);
+        }
+}
+
+void matmul_heads(struct cpu_state *s, struct member *me, const struct matrix *w, const struct per_head *heads, const float *x,
+                  float *y, int n)
+{
+    const int rows = w->rows / heads->n, blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS, most = s->kernels->matvec_max;
+    const ptrdiff_t ldx = (ptrdiff_t)heads->n * heads->in, ldy = (ptrdiff_t)heads->n * heads->out;
+    for (struct span span; team_claim_near(me, heads->n * blocks, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            const int head = i / blocks, first = i % blocks * BLOCK_ROWS;
+            const int last = rows - first < BLOCK_ROWS ? rows : first + BLOCK_ROWS;
+            const float *in = x + (ptrdiff_t)head * heads->in;
+            float *out = y + (ptrdiff_t)head * heads->out;
+            for (ptrdiff_t t = 0; t < n; t += most)
+                s->kernels->matvec[w->dtype](out + t * ldy + first, ldy, w->data, head * rows + first, head * rows + last,
+                                             w->cols, in + t * ldx, ldx, n - t < most ? (int)(n - t) : most, s->fetching.to_l2);
+            for (ptrdiff_t t = 0; t < n && first == 0; t++)
+                memcpy(out + t * ldy + heads->out - heads->kept, in + t * ldx + heads->in - heads->kept,
+                       sizeof *y * (size_t)heads->kept);
         }
 }
 

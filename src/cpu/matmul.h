@@ -18,6 +18,12 @@ void matmul_shared(struct cpu_state *state, struct member *me, const struct prod
 void matmul_narrow(struct cpu_state *state, struct member *me, const struct product *products, int n_products, const float *x,
                    int n);
 
+// A matrix of each head (heads->n of them, one above the other) by that head's part of x, as struct per_head says; by the
+// kernels of few tokens, so that no token depends on those beside it. w: of floats. x: (n, heads->n, heads->in); y: (n,
+// heads->n, heads->out).
+void matmul_heads(struct cpu_state *state, struct member *me, const struct matrix *w, const struct per_head *heads,
+                  const float *x, float *y, int n);
+
 // For callers that go on with the rows that they have just computed:
 //
 //     matmul_pack(state, me, type_bit(w->dtype), x, n, w->cols);

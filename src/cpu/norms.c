@@ -43,9 +43,26 @@ static struct heads heads_of(float *rows, const float *weight, int dim, int widt
     return (struct heads){rows, weight, dim, width, weight ? dim / width : 0};
 }
 
+// The latents of queries and of keys; behind the latter stands what of keys rotates.
+static void norm_latents(struct cpu_state *s, const struct layer_weights *w, struct member *me, int n)
+{
+    const struct latent_config *d = &s->config->latent;
+    const ptrdiff_t dim = s->config->head_dim;
+    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
+            s->kernels->rmsnorm(s->k + t * dim, s->k + t * dim, w->k_norm, d->kv_rank, d->norm_eps);
+            if (d->q_rank)
+                s->kernels->rmsnorm(s->latent + t * d->q_rank, s->latent + t * d->q_rank, w->q_norm, d->q_rank, d->norm_eps);
+        }
+}
+
 void norm_heads(struct cpu_state *s, const struct step *step, struct member *me, int n)
 {
     const struct layer_weights *w = step->weights;
+    if (step->traits & TRAIT_LATENT) {
+        norm_latents(s, w, me, n);
+        return;
+    }
     const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
     const bool whole = step->traits & TRAIT_WHOLE, of_v = step->traits & TRAIT_VALUES && w->v.data;
     const struct heads heads[] = {heads_of(s->q, w->q_norm, kind->q_dim, whole ? kind->q_dim : kind->head_dim),

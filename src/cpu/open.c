@@ -91,7 +91,7 @@ static void prepare_units(struct cpu_kind *kind, int key_dim)
 static void prepare_kind(struct cpu_state *s, int i)
 {
     struct cpu_kind *kind = &s->kinds[i];
-    const int d = kind->head_dim;
+    const int d = kind->rotary;
     if (!config_kind_attends(s->config, i)) {
         prepare_units(kind, s->config->kinds[i].delta.key_dim);
         return;

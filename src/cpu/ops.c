@@ -17,6 +17,7 @@ float *walk_buffer(const struct walk *k, enum buffer which)
     const struct cpu_state *s = k->s;
     float *const all[BUFFERS] = {[BUFFER_X] = s->x,           [BUFFER_Q] = s->q,
                                  [BUFFER_K] = s->k,           [BUFFER_V] = s->v,
+                                 [BUFFER_LATENT] = s->latent, [BUFFER_HEADS] = s->heads,
                                  [BUFFER_GATES] = s->gates,   [BUFFER_DECAYS] = s->decays,
                                  [BUFFER_BETAS] = s->betas,   [BUFFER_ATTENDED] = s->attended,
                                  [BUFFER_UNITS] = s->units,   [BUFFER_EXPERT_SUM] = s->expert_sum,
@@ -56,9 +57,9 @@ static void embed(const struct walk *k, const struct step *step)
                 memset(s->branch + (size_t)t * e->cols, 0, sizeof *s->branch * (size_t)e->cols);
             for (int i = 0; i < config_n_kinds(s->config); i++) {
                 const struct cpu_kind *kind = &turn.state->kinds[i];
-                const size_t row = k->pass->n_turns ? 0 : (size_t)t * (kind->head_dim / 2);
+                const size_t row = k->pass->n_turns ? 0 : (size_t)t * (kind->rotary / 2);
                 if (config_kind_attends(s->config, i))
-                    rope_angles(kind->cos + row, kind->sin + row, kind->inverse_frequency, kind->rope_scale, kind->head_dim,
+                    rope_angles(kind->cos + row, kind->sin + row, kind->inverse_frequency, kind->rope_scale, kind->rotary,
                                 turn.position);
             }
         }
@@ -114,7 +115,8 @@ static void attend_apart(const struct walk *k, const struct step *step)
             if (step->traits & TRAIT_OTHERS_KEYS)
                 continue;
             memcpy(own->k, s->k + t * kv_dim, sizeof *s->k * kv_dim);
-            memcpy(own->v, s->v + t * kv_dim, sizeof *s->v * kv_dim);
+            if (!(step->traits & TRAIT_LATENT))
+                memcpy(own->v, s->v + t * kv_dim, sizeof *s->v * kv_dim);
         }
     for (int t = 0; t < pass->n_turns; t++)
         attend(pass->turns[t].state, &(struct batch){.n = 1, .position = pass->turns[t].position, .apart = true}, step, k->me);
@@ -243,6 +245,9 @@ void walk_perform(const struct walk *k, const struct step *step, const float *x)
             shares_normalise(s, step, pass->run, k->me, n);
         else
             norm_heads(s, step, k->me, n);
+        break;
+    case OP_HEADS:
+        matmul_heads(s, k->me, step->w[0], &step->heads, x, walk_buffer(k, step->out[0]), n);
         break;
     case OP_ATTEND:
         if (pass->n_turns)

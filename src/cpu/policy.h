@@ -35,7 +35,7 @@ struct append {
     int layer, kv_head, slot;
     int64_t position;
     int token, n; // it is token `token` of a batch of n; the tokens of a batch are appended in any order, at the same time
-    const float *k, *v; // (head_dim), the key rotated
+    const float *k, *v; // (head_dim), the key rotated; v NULL: it is the key
 };
 
 struct policy {

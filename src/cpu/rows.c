@@ -19,7 +19,7 @@ static yalm_status take_head(struct cpu_state *s, int layer, int kv_head, struct
         const int slot = kv_slot(kv, at);
         const size_t n = (size_t)(end - at);
         status = take_slots(cpu_keys(s, layer, kv_head), slot, n, cpu_row_bytes(s, layer), take, context);
-        if (status == YALM_OK)
+        if (status == YALM_OK && config_cached_rows(s->config) > 1)
             status = take_slots(cpu_values(s, layer, kv_head), slot, n, cpu_row_bytes(s, layer), take, context);
         if (status == YALM_OK)
             status = take_slots(cpu_key_scales(s, layer, kv_head), slot, n, sizeof(float), take, context);

@@ -54,7 +54,7 @@ static void narrow(struct walk *k)
             memmove(s->inputs, s->inputs + last * inputs, sizeof *s->inputs * inputs);
         for (int i = 0; i < config_n_kinds(s->config); i++) {
             const struct cpu_kind *kind = &s->kinds[i];
-            const size_t half = (size_t)kind->head_dim / 2;
+            const size_t half = (size_t)kind->rotary / 2;
             if (!config_kind_attends(s->config, i))
                 continue;
             memmove(kind->cos, kind->cos + last * half, sizeof *kind->cos * half);

@@ -87,7 +87,8 @@ void cpu_load_value(const struct cpu_state *s, int layer, int kv_head, int slot,
 static void dense_append(struct cpu_state *s, const struct append *row)
 {
     cpu_store_key(s, row->layer, row->kv_head, row->slot, row->k);
-    cpu_store_value(s, row->layer, row->kv_head, row->slot, row->v);
+    if (row->v)
+        cpu_store_value(s, row->layer, row->kv_head, row->slot, row->v);
 }
 
 static bool dense_applies(const struct cpu_state *s, int n, int64_t position, int layer)

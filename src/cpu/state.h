@@ -18,6 +18,7 @@ enum { MAX_KEY_PARTS = 64 };
 struct cpu_kind {
     struct kv_policy kv;
     int head_dim, n_kv_heads;
+    int rotary;                          // components of a head, the last ones, that the angles are for
     int group;                           // query heads that share a KV head
     int q_dim, kv_dim;                   // n_heads * head_dim, n_kv_heads * head_dim
     const struct fixed_attention *fixed; // of many queries, where the cache's type and head_dim have it; else NULL
@@ -25,6 +26,7 @@ struct cpu_kind {
     int query_tokens; // most tokens whose queries one attention task takes together where keys are cut into parts
     int block_tokens; // likewise where tokens are cut into blocks
     // KV cache: what the kernels read, where the appends write.
+    // Of latents a slot's key is its value as well, and `values` is `keys`.
     void *keys, *values; // (layers of the kind, n_kv_heads, kv.capacity, head_dim); keys: NULL where the policy decodes them
     float *key_scales, *value_scales; // (layers of the kind, n_kv_heads, kv.capacity) of int8; else NULL
 
@@ -36,10 +38,10 @@ struct cpu_kind {
     float *replays;
     float *query_units, *key_units; // (key_dim): constants
 
-    double *inverse_frequency; // (head_dim / 2)
+    double *inverse_frequency; // (rotary / 2)
     double rope_scale;
-    float *cos, *sin;           // (chunk, head_dim / 2)
-    float *sink_cos, *sink_sin; // (head_dim / 2) at position span - 1
+    float *cos, *sin;           // (chunk, rotary / 2)
+    float *sink_cos, *sink_sin; // (rotary / 2) at position span - 1
 };
 
 // What recurrent layers carry from token to token lies in several places. An evaluation reads one and writes another: where it
@@ -101,6 +103,7 @@ struct cpu_state {
     float *rotated_q;      // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
     float *sink_q;         // likewise, as the sinks see them; NULL where there are no sinks
     float *attended;       // (chunk, q_dim)
+    float *latent, *heads; // (chunk, q_rank), (chunk, n_heads, a head's), of layers with latents; else NULL
     float *gates;          // (chunk, o's columns), of models that gate what o reads; else NULL
     float *mixed;          // (chunk, delta_channels()), q, k and v of recurrent layers; else NULL
     float *decays, *betas; // (chunk, n_value_heads), likewise

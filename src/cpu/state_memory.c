@@ -55,7 +55,7 @@ static void carve_kv(struct cpu_state *s, struct carver *c)
         const bool has_keys = !s->policy->decode_keys || kind != s->far;
         if (has_keys)
             kind->keys = carve(c, rows, row_bytes);
-        kind->values = carve(c, rows, row_bytes);
+        kind->values = s->config->latent.kv_rank ? kind->keys : carve(c, rows, row_bytes);
         if (s->kv_type == KV_INT8 && has_keys)
             kind->key_scales = carve(c, rows, sizeof(float));
         if (s->kv_type == KV_INT8)
@@ -68,7 +68,7 @@ static void carve_kinds(struct cpu_state *s, struct carver *c)
 {
     for (int i = 0; i < config_n_kinds(s->config); i++) {
         struct cpu_kind *kind = &s->kinds[i];
-        const size_t half = kind->head_dim / 2;
+        const size_t half = kind->rotary / 2;
         if (!config_kind_attends(s->config, i)) {
             kind->query_units = carve(c, s->config->kinds[i].delta.key_dim, sizeof(float));
             kind->key_units = carve(c, s->config->kinds[i].delta.key_dim, sizeof(float));
@@ -150,7 +150,9 @@ static size_t widest_input(const struct cpu_state *s)
 {
     const int *width = s->recipe.width;
     const size_t of_experts = s->config->n_experts ? config_expert_ffn(s->config) : 0;
-    return max_size(max_size(width[BUFFER_X], width[BUFFER_ATTENDED]), max_size(width[BUFFER_UNITS], of_experts));
+    const size_t of_heads = max_size(width[BUFFER_LATENT], width[BUFFER_HEADS]);
+    return max_size(max_size(max_size(width[BUFFER_X], width[BUFFER_ATTENDED]), of_heads),
+                    max_size(width[BUFFER_UNITS], of_experts));
 }
 
 static void carve_activations(struct cpu_state *s, struct carver *c)
@@ -171,6 +173,10 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     if (has_sinks(s))
         s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
     s->attended = carve(c, chunk * width[BUFFER_ATTENDED], sizeof(float));
+    if (width[BUFFER_LATENT])
+        s->latent = carve(c, chunk * width[BUFFER_LATENT], sizeof(float));
+    if (width[BUFFER_HEADS])
+        s->heads = carve(c, chunk * width[BUFFER_HEADS], sizeof(float));
     if (width[BUFFER_GATES])
         s->gates = carve(c, chunk * width[BUFFER_GATES], sizeof(float));
     if (s->recipe.ops & 1u << OP_RECUR)
@@ -260,6 +266,7 @@ static void size_kind(struct cpu_state *s, const struct backend_plan *plan, int 
     const int group = config->n_heads / n_kv_heads, n_queries = group < QUERIES_PER_TASK ? QUERIES_PER_TASK / group : 1;
     struct cpu_kind *kind = &s->kinds[i];
     *kind = (struct cpu_kind){.kv = plan->kv[i], .head_dim = head_dim, .n_kv_heads = n_kv_heads, .group = group};
+    kind->rotary = config_kind_rotary(config, i);
     kind->q_dim = config->n_heads * head_dim;
     kind->kv_dim = n_kv_heads * head_dim;
     kind->query_tokens = (int)min64(n_queries, s->chunk);

@@ -49,6 +49,9 @@ static yalm_status check(struct calibration *c, size_t n, yalm_error *error)
         return YALM_USAGE;
     if (!c->session->backend->record || !c->session->backend->learn)
         return error_set(error, YALM_USAGE, "calibration: found device %s, expected cpu", options->device);
+    if (config->latent.kv_rank)
+        return error_set(error, YALM_USAGE,
+                         "calibration: this model keeps latents (MLA), which no attention method but dense serves");
     if ((how->d_sub != 1 && how->d_sub != 2 && how->d_sub != 4) || far.head_dim % how->d_sub != 0)
         return error_set(error, YALM_USAGE, "d_sub: found %d, expected 1, 2 or 4, a divisor of head_dim %d", how->d_sub,
                          far.head_dim);

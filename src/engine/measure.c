@@ -21,7 +21,7 @@ static double dense_bytes(const yalm_session *s, int n, int64_t depth)
         }
         const int64_t first = kv_first_visible(kv, depth), last = depth + n;
         const double rows = (double)(last - first + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0));
-        bytes += 2.0 * rows * config_n_layers_of(c, kind) * config_kind_kv_heads(c, kind) *
+        bytes += config_cached_rows(c) * rows * config_n_layers_of(c, kind) * config_kind_kv_heads(c, kind) *
                  kv_row_bytes(s->options.kv, config_kind_head_dim(c, kind));
     }
     return bytes;

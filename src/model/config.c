@@ -84,6 +84,8 @@ static const struct member {
     {"mlp_bias", FLAG, AT(mlp_bias), 0, 1, false},
     {"norm_eps", NUMBER, AT(norm_eps), FLT_MIN, 1, false},
     {"expert_ffn_dim", SIZE, AT(expert_ffn_dim), 0, MAX_DIM, true},
+    {"n_expert_groups", SIZE, AT(n_expert_groups), 0, MAX_EXPERTS, true},
+    {"n_active_groups", SIZE, AT(n_active_groups), 0, MAX_EXPERTS, true},
     {"raw_expert_weights", FLAG, AT(raw_expert_weights), 0, 1, true},
     {"qkv_bias", FLAG, AT(qkv_bias), 0, 1, true},
     {"qk_norm", FLAG, AT(qk_norm), 0, 1, true},
@@ -120,8 +122,8 @@ static const struct member {
 #undef AT
 #undef FACTOR
 // Members with readers of their own.
-static const char *const others[] = {"architecture", "activation",       "rope", "bos",     "eos",  "kinds",
-                                     "dense_layers", "unrotated_layers", "mtp",  "pooling", "score"};
+static const char *const others[] = {"architecture", "activation",       "rope", "bos",     "eos",   "kinds",
+                                     "dense_layers", "unrotated_layers", "mtp",  "pooling", "score", "latent"};
 enum { N_MEMBERS = sizeof members / sizeof *members, N_OTHERS = sizeof others / sizeof *others };
 
 static yalm_status check_members(const struct config_reader *r)
@@ -270,6 +272,36 @@ static yalm_status read_mtp(struct config_reader *r)
     return status == YALM_OK ? json_get_bool(&mtp->own_normed, &object, "own_normed", r->error) : status;
 }
 
+static yalm_status read_latent(struct config_reader *r)
+{
+    static const char *const keys[] = {"q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim", "norm_eps"};
+    struct latent_config *latent = &r->config->latent;
+    const struct {
+        int min, max, *value;
+    } sizes[] = {{0, MAX_DIM, &latent->q_rank},
+                 {1, MAX_HEAD_DIM, &latent->kv_rank},
+                 {1, MAX_HEAD_DIM, &latent->nope_dim},
+                 {2, MAX_HEAD_DIM, &latent->rope_dim},
+                 {1, MAX_HEAD_DIM, &latent->v_dim}};
+    enum { N_SIZES = sizeof sizes / sizeof *sizes };
+    struct json_object object;
+    double eps = 0;
+    if (!json_has(&r->object, "latent"))
+        return YALM_OK;
+    yalm_status status = json_get_object(&object, &r->object, "latent", "config.latent", r->error);
+    if (status == YALM_OK)
+        status = json_only(&object, keys, sizeof keys / sizeof *keys, r->error);
+    for (int i = 0; i < N_SIZES && status == YALM_OK; i++) {
+        int64_t value = 0;
+        status = json_get_integer(&value, &object, keys[i], sizes[i].min, sizes[i].max, r->error);
+        *sizes[i].value = (int)value;
+    }
+    if (status == YALM_OK)
+        status = json_get_number(&eps, &object, keys[N_SIZES], FLT_MIN, 1, r->error);
+    latent->norm_eps = (float)eps;
+    return status;
+}
+
 static yalm_status read_members(struct config_reader *r)
 {
     struct model_config *c = r->config;
@@ -277,6 +309,8 @@ static yalm_status read_members(struct config_reader *r)
     for (const struct member *m = members; m < members + N_MEMBERS && status == YALM_OK; m++)
         if (!m->later || json_has(&r->object, m->key))
             status = read_member(r, m);
+    if (status == YALM_OK)
+        status = read_latent(r);
     if (status == YALM_OK)
         status = read_layers(r, "unrotated_layers", c->unrotated_layer, &c->n_unrotated_layers);
     return status == YALM_OK ? read_layers(r, "dense_layers", c->dense_layer, &c->n_dense_layers) : status;
@@ -384,7 +418,7 @@ static yalm_status read_kinds(struct config_reader *r)
 {
     struct model_config *c = r->config;
     const cJSON *list;
-    yalm_status status = rope_read(&c->kinds[0].rope, &r->object, "config.rope", c->head_dim, r->error);
+    yalm_status status = rope_read(&c->kinds[0].rope, &r->object, "config.rope", config_kind_rotary(c, 0), r->error);
     if (status != YALM_OK || !json_has(&r->object, "kinds"))
         return status;
     status = json_get_array(&list, &r->object, "kinds", r->error);

@@ -38,6 +38,15 @@ struct delta_config {
     bool tiled;                     // value head i goes with key head i mod n_key_heads; else neighbours share one
 };
 
+// Multi-head latent attention (DeepSeek-AI, arXiv 2405.04434): heads' keys and values are products of one latent a token, which
+// is what the cache keeps. All heads see it as one KV head, whose rows are keys, and values as well (docs/engine.md).
+struct latent_config {
+    int q_rank;                    // of the latent that queries are made of; 0: they are made of the stream
+    int kv_rank;                   // 0: none of this
+    int nope_dim, rope_dim, v_dim; // of a head: of q and k without and with rotation; of v
+    float norm_eps;                // of the latents' norms
+};
+
 // What layers of one kind have in common: attention, and how far back it sees and how it rotates; or a recurrence.
 struct layer_kind {
     int sliding_window; // 0: none
@@ -71,8 +80,11 @@ struct model_config {
     uint8_t kind_of_layer[CONFIG_MAX_LAYERS + 1]; // the head's, too
     int n_experts, n_active_experts;              // 0: none
     int expert_ffn_dim;                           // 0: as ffn_dim
-    bool raw_expert_weights;                      // the softmax's over all experts, not renormalised over the active ones
-    int n_dense_layers;                           // of a model with experts: layers that have none
+    // Experts are in so many groups of neighbours, of which so many are asked: those whose best expert rates highest, or, with
+    // sigmoid_router, whose best two together do. 0: all.
+    int n_expert_groups, n_active_groups;
+    bool raw_expert_weights; // the softmax's over all experts, not renormalised over the active ones
+    int n_dense_layers;      // of a model with experts: layers that have none
     bool dense_layer[CONFIG_MAX_LAYERS + 1];
     bool tied_embeddings, attention_bias, qkv_bias, mlp_bias; // attention_bias: of q, k, v and o; qkv_bias: of the first three
     float attention_scale, embedding_scale;                   // of scores, of the embedding; 0: 1 / sqrt(head_dim), 1
@@ -98,6 +110,7 @@ struct model_config {
     // With norms_around: the shared expert and the others each have norms of their own, and an expert's weight has a factor
     // (docs/format.md).
     bool expert_norms;
+    struct latent_config latent;
     bool v_norm;         // RMSNorm without weights of each head of v
     bool layer_scale;    // what leaves a layer has a factor
     int layer_input_dim; // of an input that each layer has for itself (Gemma's per-layer embeddings); 0: none
@@ -177,6 +190,16 @@ static inline int config_ffn_dim(const struct model_config *config, int layer)
 {
     const int own = config->kinds[config->kind_of_layer[layer]].ffn_dim;
     return own ? own : config->ffn_dim;
+}
+// Components of a layer's heads that rotate by its table of angles: all, or of latents the last ones.
+static inline int config_kind_rotary(const struct model_config *config, int kind)
+{
+    return config->latent.kv_rank ? config->latent.rope_dim : config_kind_head_dim(config, kind);
+}
+// Rows of keys and of values that a position has in the cache: two, or of latents one that is both.
+static inline int config_cached_rows(const struct model_config *config)
+{
+    return config->latent.kv_rank ? 1 : 2;
 }
 // The layer whose keys and values a layer sees: mostly itself.
 static inline int config_kv_layer(const struct model_config *config, int layer)

@@ -98,6 +98,46 @@ static yalm_status check_encoder(const struct check *r)
     return YALM_OK;
 }
 
+static yalm_status check_latent(const struct check *r)
+{
+    const struct model_config *c = r->config;
+    const struct latent_config *l = &c->latent;
+    const int64_t widest = l->nope_dim + l->rope_dim > l->v_dim ? l->nope_dim + l->rope_dim : l->v_dim;
+    if (l->kv_rank == 0)
+        return YALM_OK;
+    if (c->n_kv_heads != 1 || c->head_dim != l->kv_rank + l->rope_dim || l->rope_dim % 2 != 0)
+        return error_set(
+            r->error, YALM_BAD_MODEL,
+            "%s: metadata: 'config.latent': expected an even 'rope_dim', n_kv_heads = 1 and head_dim = 'kv_rank' + "
+            "'rope_dim'",
+            r->path);
+    if (c->n_heads * widest > CONFIG_MAX_DIM)
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.latent': heads times their width: expected at most %d", r->path,
+                         CONFIG_MAX_DIM);
+    if (c->n_more_kinds > 0 || c->bidirectional || c->layer_norm || c->attention_bias || c->qkv_bias || c->qk_norm ||
+        c->whole_qk_norm || c->v_norm || c->output_gate || c->sink_logits || c->attention_softcap > 0 ||
+        c->attention_scale == 0)
+        return refuse_beside(r, "latent", "kinds of layers, biases, norms of heads, gates, or without attention_scale");
+    return YALM_OK;
+}
+
+static yalm_status check_groups(const struct check *r)
+{
+    const struct model_config *c = r->config;
+    const int n = c->n_expert_groups, active = c->n_active_groups;
+    const int most = n > 0 ? c->n_experts / n : 0; // experts of a group
+    if (n == 0 && active == 0)
+        return YALM_OK;
+    if (n == 0 || c->n_experts == 0 || c->n_experts % n != 0 || active < 1 || active > n || c->n_active_experts > most * active)
+        return error_set(
+            r->error, YALM_BAD_MODEL,
+            "%s: metadata: 'config.n_expert_groups': found %d with %d active, expected a divisor of n_experts = %d, "
+            "and active ones with room for n_active_experts = %d",
+            r->path, n, active, c->n_experts, c->n_active_experts);
+    return YALM_OK;
+}
+
 // What no single number tells.
 yalm_status config_check(const struct model_config *config, const char *config_path, yalm_error *error)
 {
@@ -107,6 +147,10 @@ yalm_status config_check(const struct model_config *config, const char *config_p
     yalm_status status = check_kinds(r);
     if (status == YALM_OK)
         status = check_encoder(r);
+    if (status == YALM_OK)
+        status = check_latent(r);
+    if (status == YALM_OK)
+        status = check_groups(r);
     if (status != YALM_OK)
         return status;
     if (c->attention_bias && c->qkv_bias)

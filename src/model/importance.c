@@ -40,9 +40,10 @@ static void visit_layer(const struct visit *visit, const struct model_config *co
     const int first = importance_input(config, layer, 0);
     char within[NAME_ROOM - 16];
     snprintf(within, sizeof within, "layers.%d.", layer);
-    static const char *const names[] = {"q", "k", "v", "output_gate"};
-    const struct matrix *const of_stream[] = {&w->q, &w->k, &w->v, &w->output_gate};
-    for (int i = 0; i < 4; i++)
+    const bool latent = config->latent.kv_rank > 0, q_reads_latent = config->latent.q_rank > 0;
+    const char *const names[] = {"q", latent ? "kv_a" : "k", "v", "output_gate", "q_a"};
+    const struct matrix *const of_stream[] = {&w->q, &w->k, &w->v, &w->output_gate, &w->latent.q_a};
+    for (int i = q_reads_latent; i < 5; i++)
         if (of_stream[i]->data)
             visit_one(visit, within, names[i], first + INPUT_QKV, of_stream[i]);
     visit_one(visit, within, "o", first + INPUT_O, &w->o);

@@ -149,6 +149,33 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
         w->k_norm = take_vector(b, layer_name(l, -1, "k_norm").text, c->whole_qk_norm ? kv_dim : head_dim);
 }
 
+// The types that a matrix of each head has: floats, which are multiplied as they are stored.
+static struct matrix take_heads(struct binder *b, const char *name, int rows, int cols)
+{
+    const struct matrix m = take_matrix(b, name, rows, cols, true);
+    if (m.data && m.dtype != DTYPE_FP32 && m.dtype != DTYPE_FP16 && m.dtype != DTYPE_BF16)
+        b->status = error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype: found %s, expected fp32, fp16 or bf16",
+                              b->container->mapping.path, name, dtype_names[m.dtype]);
+    return m;
+}
+
+static void bind_latent(struct binder *b, struct layer_weights *w, int l)
+{
+    const struct model_config *c = b->config;
+    const struct latent_config *d = &c->latent;
+    if (d->q_rank) {
+        w->latent.q_a = take_matrix(b, layer_name(l, -1, "q_a").text, d->q_rank, c->hidden_dim, true);
+        w->q_norm = take_vector(b, layer_name(l, -1, "q_a_norm").text, d->q_rank);
+    }
+    w->q = take_matrix(b, layer_name(l, -1, "q").text, c->n_heads * (d->nope_dim + d->rope_dim),
+                       d->q_rank ? d->q_rank : c->hidden_dim, true);
+    w->k = take_matrix(b, layer_name(l, -1, "kv_a").text, d->kv_rank + d->rope_dim, c->hidden_dim, true);
+    w->k_norm = take_vector(b, layer_name(l, -1, "kv_a_norm").text, d->kv_rank);
+    w->latent.k_b = take_heads(b, layer_name(l, -1, "k_b").text, c->n_heads * d->kv_rank, d->nope_dim);
+    w->latent.v_b = take_heads(b, layer_name(l, -1, "v_b").text, c->n_heads * d->v_dim, d->kv_rank);
+    w->o = take_matrix(b, layer_name(l, -1, "o").text, c->hidden_dim, c->n_heads * d->v_dim, true);
+}
+
 static void bind_expert(struct binder *b, struct expert_weights *w, int l, int expert)
 {
     const struct model_config *c = b->config;
@@ -286,7 +313,7 @@ static void bind_all(struct binder *b)
         bind_inputs(b);
     for (int l = 0; l < config_n_listed(c) && b->status == YALM_OK; l++) {
         bind_norms(b, &w->layers[l], l);
-        (config_is_recurrent(c, l) ? bind_recurrence : bind_attention)(b, &w->layers[l], l);
+        (config_is_recurrent(c, l) ? bind_recurrence : c->latent.kv_rank ? bind_latent : bind_attention)(b, &w->layers[l], l);
         bind_experts(b, &w->layers[l], l);
         if (c->layer_input_dim)
             bind_input(b, &w->layers[l], l);

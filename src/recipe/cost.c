@@ -39,9 +39,11 @@ static struct cost recurrence_cost(const struct step *step, const struct delta_c
                          2.0 * conv + 7.0 * (double)delta_state_floats(d)};
 }
 
-static struct cost head_norm_cost(const struct step *step, int head_dim)
+static struct cost head_norm_cost(const struct step *step, int head_dim, const struct latent_config *latent)
 {
     const struct layer_weights *w = step->weights;
+    if (step->traits & TRAIT_LATENT)
+        return (struct cost){vector_bytes(w->q_norm, latent->q_rank) + vector_bytes(w->k_norm, latent->kv_rank), 0};
     const bool whole = step->traits & TRAIT_WHOLE;
     return (struct cost){
         vector_bytes(w->q_norm, whole ? w->q.rows : head_dim) + vector_bytes(w->k_norm, whole ? w->k.rows : head_dim), 0};
@@ -53,7 +55,7 @@ static struct cost own_cost(const struct step *step, const struct model_config *
     const struct layer_weights *w = step->weights;
     switch (step->op) {
     case OP_HEAD_NORM:
-        return head_norm_cost(step, config_head_dim(c, step->layer));
+        return head_norm_cost(step, config_head_dim(c, step->layer), &c->latent);
     case OP_ATTEND:
         return (struct cost){vector_bytes(w->sink_logits, c->n_heads), 0};
     case OP_RECUR:

@@ -64,7 +64,8 @@ static unsigned attention_traits(const struct model_config *c, int layer)
     return (c->unrotated_layer[layer] ? TRAIT_UNROTATED : 0u) | (c->attention_softcap > 0 ? TRAIT_CAPPED : 0u) |
            (c->sink_logits ? TRAIT_SINK_LOGITS : 0u) | (c->query_growth > 0 ? TRAIT_GROWING : 0u) |
            (kind->shares_keys ? TRAIT_OTHERS_KEYS : 0u) | (config_n_kinds(c) > 1 ? TRAIT_KIND : 0u) |
-           (kind->head_dim || kind->n_kv_heads ? TRAIT_WIDTH : 0u) | (c->bidirectional ? TRAIT_BOTH_WAYS : 0u);
+           (kind->head_dim || kind->n_kv_heads ? TRAIT_WIDTH : 0u) | (c->bidirectional ? TRAIT_BOTH_WAYS : 0u) |
+           (c->latent.kv_rank ? TRAIT_LATENT : 0u);
 }
 
 static struct attending attending(const struct model_config *c, int layer)
@@ -90,6 +91,52 @@ static void read_norm(struct step *step, const struct model_config *c, const flo
     step->traits |= norm_trait(c);
 }
 
+static void attend(struct writer *out)
+{
+    const struct model_config *c = out->config;
+    put_step(out, (struct step){.op = OP_ATTEND,
+                                .out = {BUFFER_ATTENDED},
+                                .weights = out->w,
+                                .attending = attending(c, out->layer),
+                                .number = c->attention_softcap,
+                                .query = {config_attention_scale(c, config_head_dim(c, out->layer)), c->query_growth,
+                                          c->query_growth_context},
+                                .traits = attention_traits(c, out->layer)});
+}
+
+// out of each head = w · in of it
+static void heads(struct writer *out, const struct matrix *w, enum buffer in, enum buffer to, struct per_head of)
+{
+    put_step(out,
+             (struct step){.op = OP_HEADS, .w = {w}, .n_w = 1, .in = in, .out = {to}, .heads = of, .observed = NOT_OBSERVED});
+}
+
+// x += o · attention to latents: q and k of a head without rotation are q · (k_b latent), which is (k_bᵀ q) · latent. So heads'
+// queries are brought to the latents, which are keys and values of all; v_b makes of what is attended to each head's.
+static void latent_attention(struct writer *out)
+{
+    const struct model_config *c = out->config;
+    const struct layer_weights *w = out->w;
+    const struct latent_config *d = &c->latent;
+    const int q_dim = d->nope_dim + d->rope_dim;
+    struct step first = {.op = OP_PROJECT, .in = BUFFER_X, .observed = input(out, INPUT_QKV)};
+    read_norm(&first, c, w->attention_norm, w->attention_norm_bias);
+    multiply(&first, &w->k, NULL, BUFFER_K);
+    multiply(&first, d->q_rank ? &w->latent.q_a : &w->q, NULL, d->q_rank ? BUFFER_LATENT : BUFFER_HEADS);
+    first.n_exact = first.n_w;
+    put_step(out, first);
+    put_step(out, (struct step){.op = OP_HEAD_NORM, .weights = w, .traits = TRAIT_LATENT});
+    if (d->q_rank) {
+        struct step second = {.op = OP_PROJECT, .in = BUFFER_LATENT, .observed = NOT_OBSERVED, .n_exact = 1};
+        multiply(&second, &w->q, NULL, BUFFER_HEADS);
+        put_step(out, second);
+    }
+    heads(out, &w->latent.k_b, BUFFER_HEADS, BUFFER_Q, (struct per_head){c->n_heads, q_dim, c->head_dim, d->rope_dim});
+    attend(out);
+    heads(out, &w->latent.v_b, BUFFER_ATTENDED, BUFFER_HEADS, (struct per_head){c->n_heads, c->head_dim, d->v_dim, 0});
+    add(out, &w->o, NULL, BUFFER_HEADS, w->attention_post_norm, input(out, INPUT_O), true);
+}
+
 // x += o · attention(q, k, v of rmsnorm(x))
 static void attention(struct writer *out)
 {
@@ -109,14 +156,7 @@ static void attention(struct writer *out)
                                     .weights = w,
                                     .attending = how,
                                     .traits = (c->whole_qk_norm ? TRAIT_WHOLE : 0u) | (c->v_norm ? TRAIT_VALUES : 0u)});
-    put_step(out, (struct step){.op = OP_ATTEND,
-                                .out = {BUFFER_ATTENDED},
-                                .weights = w,
-                                .attending = how,
-                                .number = c->attention_softcap,
-                                .query = {config_attention_scale(c, config_head_dim(c, out->layer)), c->query_growth,
-                                          c->query_growth_context},
-                                .traits = attention_traits(c, out->layer)});
+    attend(out);
     if (c->output_gate)
         put_step(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}, .attending = how});
     add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
@@ -180,7 +220,7 @@ static void chosen_experts(struct writer *out, bool ends_block)
                                 .n_experts = c->n_experts,
                                 .n_active = c->n_active_experts,
                                 .raw_weights = c->raw_expert_weights,
-                                .traits = c->expert_norms ? TRAIT_BARE : 0u,
+                                .traits = (c->expert_norms ? TRAIT_BARE : 0u) | (c->n_expert_groups ? TRAIT_GROUPS : 0u),
                                 .observed = NOT_OBSERVED});
     put_step(out, (struct step){.op = OP_EXPERTS,
                                 .in = BUFFER_X,
@@ -277,6 +317,8 @@ static void layer(struct writer *out)
 {
     if (config_is_recurrent(out->config, out->layer))
         recurrence(out);
+    else if (out->config->latent.kv_rank)
+        latent_attention(out);
     else
         attention(out);
     feed_forward(out);

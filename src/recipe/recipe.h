@@ -14,6 +14,7 @@ enum op {
     OP_PROJECT,    // out[i] = w[i] · in + bias[i]
     OP_MIX_INPUTS, // inputs = (rmsnorm(inputs) + the token's row of `table`) / √2, for each layer its own
     OP_HEAD_NORM,  // RMSNorm of each head of q and k, before rotation (Henry et al., arXiv 2010.04245)
+    OP_HEADS,      // out = of each head w[0]'s rows for it · its part of in, and what of it goes along as it is
     OP_ATTEND,     // attended = attention of q, rotated, to all keys that it sees, once k and v are among them
     OP_RECUR,      // attended = what a recurrent layer makes of q, k, v, gates, decays and betas (Gated DeltaNet)
     OP_GATE,       // attended *= 1 / (1 + e^-gates)
@@ -35,7 +36,9 @@ enum buffer {
     BUFFER_Q,
     BUFFER_K,
     BUFFER_V,
-    BUFFER_GATES, // of what attention gives
+    BUFFER_LATENT, // that queries are made of
+    BUFFER_HEADS,  // what is multiplied head by head, or comes out of that
+    BUFFER_GATES,  // of what attention gives
     BUFFER_DECAYS,
     BUFFER_BETAS,
     BUFFER_ATTENDED,
@@ -64,12 +67,14 @@ enum trait {
     TRAIT_UNGATED = 1 << 13,     // UNITS: of one matrix
     TRAIT_LAYER_NORM = 1 << 14,  // of all norms that the step has: LayerNorm
     TRAIT_ROWS = 1 << 15,        // EMBED: positions or types have rows of their own
+    TRAIT_LATENT = 1 << 16,      // ATTEND: rows of keys are the values, too; HEAD_NORM: of latents
+    TRAIT_GROUPS = 1 << 17,      // ROUTE: among experts of the best groups
 };
 enum {
-    TRAITS_OF_ATTENTION =
-        TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND | TRAIT_BOTH_WAYS,
+    TRAITS_OF_ATTENTION = TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND |
+                          TRAIT_BOTH_WAYS | TRAIT_LATENT,
     // What the CPU alone has, in one process.
-    TRAITS_OF_CPU = TRAIT_BOTH_WAYS | TRAIT_UNGATED | TRAIT_LAYER_NORM | TRAIT_ROWS,
+    TRAITS_OF_CPU = TRAIT_BOTH_WAYS | TRAIT_UNGATED | TRAIT_LAYER_NORM | TRAIT_ROWS | TRAIT_LATENT | TRAIT_GROUPS,
 };
 
 enum { STEP_MATRICES = 6, NOT_OBSERVED = -1 };
@@ -86,6 +91,11 @@ struct attending {
     int seen, seen_kind; // the layer whose keys and values are seen, mostly its own
     int place, layers;   // of that one among those of its kind, and how many these are
     int n_heads, n_kv_heads, head_dim;
+};
+
+// HEADS: floats of a head in `in` and in `out`; the last so many of the former become the last of the latter.
+struct per_head {
+    int n, in, out, kept;
 };
 
 struct step {
@@ -106,6 +116,7 @@ struct step {
     float number;
     struct query_scale query;
     struct attending attending;
+    struct per_head heads;
     const struct delta_config *delta; // RECUR
     int n_experts, n_active;          // ROUTE, EXPERTS
     bool raw_weights;                 // likewise: not brought to the sum 1
@@ -154,8 +165,8 @@ static inline bool recipe_within(const struct recipe *recipe, unsigned ops, unsi
 {
     return !(recipe->ops & ~ops) && !(recipe->traits & ~traits);
 }
-// Whether methods that select keys serve it: tokens come one by one, and see those before them.
+// Whether methods that select keys serve it: tokens come one by one, see those before them, and have keys beside values.
 static inline bool recipe_selects(const struct recipe *recipe)
 {
-    return !(recipe->traits & TRAIT_BOTH_WAYS);
+    return !(recipe->traits & (TRAIT_BOTH_WAYS | TRAIT_LATENT));
 }

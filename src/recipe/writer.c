@@ -25,6 +25,10 @@ static void measure(struct recipe *to, const struct step *step)
         widen(&to->width[step->in], step->w[i]->cols);
         widen(&to->width[step->out[i]], step->w[i]->rows);
     }
+    if (step->op == OP_HEADS) {
+        widen(&to->width[step->in], step->heads.n * step->heads.in);
+        widen(&to->width[step->out[0]], step->heads.n * step->heads.out);
+    }
     if (step->op == OP_EXPERTS)
         widen(&to->width[step->out[0]], step->weights->experts[0].down.rows);
 }
@@ -32,7 +36,7 @@ static void measure(struct recipe *to, const struct step *step)
 static type_set types_of(const struct step *step, int n_experts)
 {
     type_set types = 0;
-    for (int i = 0; i < step->n_w - step->n_narrow; i++)
+    for (int i = 0; i < step->n_w - step->n_narrow && step->op != OP_HEADS; i++) // those are of floats
         types |= type_bit(step->w[i]->dtype);
     for (int e = 0; step->op == OP_EXPERTS && e < n_experts; e++) {
         const struct expert_weights *w = &step->weights->experts[e];

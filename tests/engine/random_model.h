@@ -291,6 +291,24 @@ static void random_extras(struct random_model *m, int layer, enum dtype dtype)
         l->scale = random_vector(m, 1, 0.8, 0.1);
 }
 
+static void random_latents(struct random_model *m, int layer, enum dtype dtype)
+{
+    const struct model_config *c = &m->model.config;
+    const struct latent_config *d = &c->latent;
+    struct layer_weights *l = &m->model.weights.layers[layer];
+    const enum dtype of_heads = dtype <= DTYPE_BF16 ? dtype : DTYPE_BF16;
+    l->q = random_matrix(m, dtype, c->n_heads * (d->nope_dim + d->rope_dim), d->q_rank ? d->q_rank : c->hidden_dim);
+    l->k = random_matrix(m, dtype, d->kv_rank + d->rope_dim, c->hidden_dim);
+    l->k_norm = random_vector(m, d->kv_rank, 1, 0.3);
+    l->o = random_matrix(m, dtype, c->hidden_dim, c->n_heads * d->v_dim);
+    l->latent.k_b = random_matrix(m, of_heads, c->n_heads * d->kv_rank, d->nope_dim);
+    l->latent.v_b = random_matrix(m, of_heads, c->n_heads * d->v_dim, d->kv_rank);
+    if (d->q_rank) {
+        l->latent.q_a = random_matrix(m, dtype, d->q_rank, c->hidden_dim);
+        l->q_norm = random_vector(m, d->q_rank, 1, 0.3);
+    }
+}
+
 static void random_layer(struct random_model *m, int layer, enum dtype dtype)
 {
     const struct model_config *c = &m->model.config;
@@ -308,6 +326,8 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
     const bool recurrent = config_is_recurrent(c, layer);
     if (recurrent)
         random_recurrence(m, layer, dtype);
+    else if (c->latent.kv_rank)
+        random_latents(m, layer, dtype);
     else {
         l->q = random_matrix(m, dtype, q, c->hidden_dim);
         if (keeps)
@@ -383,6 +403,7 @@ static struct random_model *random_model_make(struct model_config config, enum d
     struct random_model *m = calloc(1, sizeof *m);
     m->seed = seed;
     config.norm_eps = 1e-5f;
+    config.latent.norm_eps = 1e-3f; // so that another one shows
     for (int kind = 0; kind < config_n_kinds(&config); kind++) {
         const int like = config.kinds[kind].shares_keys ? config.kinds[kind].kv_of : kind;
         config.kinds[kind].rope = (struct rope_config){

@@ -105,6 +105,8 @@ static double plain_dot(const double *q, const double *k, int d)
     return sum;
 }
 
+#include "engine/reference_deepseek.h"
+
 static void reference_rotate(double *x, int d, const struct rope_config *rope, double position)
 {
     for (int i = 0; i < d / 2; i++) {
@@ -246,7 +248,7 @@ static void reference_experts(const struct reference *r, int layer, const double
     for (int i = 0; i < c->n_active_experts; i++) {
         chosen[i] = -1;
         for (int e = 0; e < c->n_experts; e++) {
-            bool taken = false;
+            bool taken = !reference_asked(c, e, p, bias);
             for (int j = 0; j < i; j++)
                 taken |= chosen[j] == e;
             if (!taken && (chosen[i] < 0 || p[e] + (bias ? bias[e] : 0) > p[chosen[i]] + (bias ? bias[chosen[i]] : 0)))
@@ -462,6 +464,8 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
         double *y = doubles(w->o.cols);
         if (config_is_recurrent(c, l))
             reference_delta(r, l, h, y);
+        else if (c->latent.kv_rank)
+            reference_latents(r, l, h, y);
         else
             reference_attend(r, l, h, y);
         reference_observe(r, l, INPUT_O, y, w->o.cols);

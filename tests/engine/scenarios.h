@@ -41,6 +41,10 @@ struct scenario {
     .kinds[3] = {.sliding_window = 17, .ffn_dim = 90, .shares_keys = true, .kv_of = 1}, .v_norm = true, .qk_norm = true,       \
     .norms_around = true, .layer_scale = true, .layer_input_dim = 24, .attention_scale = 0.2f, .activation = ACTIVATION_GELU
 
+// One latent for all heads' keys and values, of 24 components, and 6 that rotate; 10 of q do not.
+#define LATENT(rank_of_q)                                                                                                      \
+    .latent = {.q_rank = rank_of_q, .kv_rank = 24, .nope_dim = 10, .rope_dim = 6, .v_dim = 14}, .attention_scale = 0.3f
+
 static const struct scenario scenarios[] = {
     {"one head each", {SHAPE(4, 4, 12)}, DTYPE_FP32, 128, false, 0},
     {"grouped queries, fp16", {SHAPE(6, 2, 16)}, DTYPE_FP16, 128, false, 0},
@@ -234,4 +238,34 @@ static const struct scenario scenarios[] = {
     {"iq4xs, grouped queries", {WIDE(8, 2, 32)}, DTYPE_IQ4XS, 128, false, 0},
     {"q4z128 experts", {WIDE(8, 2, 32), .n_experts = 3, .n_active_experts = 2}, DTYPE_Q4Z128, 128, false, 0},
     {"q4z64, tied", {WIDE(4, 4, 64), .tied_embeddings = true}, DTYPE_Q4Z64, 128, false, 0},
+    {"latents", {SHAPE(4, 1, 30), LATENT(0)}, DTYPE_FP32, 128, false, 0},
+    {"latents, of queries too, endless, bf16", {SHAPE(6, 1, 30), LATENT(19)}, DTYPE_BF16, 23, true, 3},
+    {"latents, q8, queries that grow",
+     {SHAPE(4, 1, 30), LATENT(40), .query_growth = 0.3f, .query_growth_context = 16},
+     DTYPE_Q8,
+     128,
+     false,
+     0},
+    {"latents of wide heads, a window, fp16",
+     {SHAPE(3, 1, 192), .latent = {.kv_rank = 160, .nope_dim = 40, .rope_dim = 32, .v_dim = 70}, .attention_scale = 0.1f,
+      .kinds[0].sliding_window = 31},
+     DTYPE_FP16,
+     128,
+     false,
+     0},
+    {"latents, experts of the best groups by sigmoids",
+     {SHAPE(4, 1, 30), LATENT(19), .n_experts = 12, .n_active_experts = 3, .n_expert_groups = 4, .n_active_groups = 2,
+      .expert_ffn_dim = 40, .sigmoid_router = true, .expert_scale = 1.7f, .shared_ffn_dim = 77, .n_dense_layers = 1,
+      .dense_layer = {true}},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
+    {"raw experts of the best groups by softmax",
+     {SHAPE(4, 2, 12), .n_experts = 12, .n_active_experts = 3, .n_expert_groups = 3, .n_active_groups = 1, .expert_ffn_dim = 40,
+      .raw_expert_weights = true, .expert_scale = 3, .shared_ffn_dim = 40},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
 };

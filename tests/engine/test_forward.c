@@ -123,8 +123,11 @@ static double tolerance_of(const struct scenario *s, const struct arrangement *a
 }
 
 // With quantised weights int8's rounding goes the other way often enough to change the choice between two nearly equal experts.
+// Latents have no int8 cache.
 static bool comparable(const struct scenario *s, yalm_kv kv)
 {
+    if (kv == YALM_KV_INT8 && s->config.latent.kv_rank)
+        return false;
     return kv != YALM_KV_INT8 || s->config.n_experts == 0 || dtype_group_bytes[s->dtype] == 0;
 }
 
@@ -286,7 +289,8 @@ static void test_threads_do_not_change_a_bit(void **state)
         for (size_t j = 0; j < sizeof arrangements / sizeof *arrangements; j++) {
             struct arrangement a = arrangements[j];
             float one[64], many[64];
-            if (!has(a.isa) || (!thorough() && (i + j) % 3 != 0))
+            if (!has(a.isa) || (!thorough() && (i + j) % 3 != 0) ||
+                (scenarios[i].config.latent.kv_rank && a.kv == YALM_KV_INT8))
                 continue;
             a.n_threads = 1;
             last_logits(m, &scenarios[i], &a, one);
