@@ -96,8 +96,25 @@ def norms_before(c, p):
     return {p + f"{name}_layernorm.weight": (dim,) for name in names}
 
 
+def latent_shapes(c, p):
+    dim, heads, rank, rope = c["hidden_size"], c["num_attention_heads"], c["kv_lora_rank"], c["qk_rope_head_dim"]
+    nope, v, q_rank = c["qk_nope_head_dim"], c["v_head_dim"], c["q_lora_rank"]
+    shapes = {p + "q_proj.weight": (heads * (nope + rope), dim)}
+    if q_rank:
+        shapes = {p + "q_a_proj.weight": (q_rank, dim), p + "q_a_layernorm.weight": (q_rank,),
+                  p + "q_b_proj.weight": (heads * (nope + rope), q_rank)}
+    return shapes | {
+        p + "kv_a_proj_with_mqa.weight": (rank + rope, dim),
+        p + "kv_a_layernorm.weight": (rank,),
+        p + "kv_b_proj.weight": (heads * (nope + v), rank),
+        p + "o_proj.weight": (dim, heads * v),
+    }
+
+
 def attention_shapes(c, p, recurrent):
     dim, kind, shapes = c["hidden_size"], c["model_type"], {}
+    if "kv_lora_rank" in c:
+        return latent_shapes(c, p + "self_attn.")
     hd = c.get("head_dim") or dim // c["num_attention_heads"]
     q, kv = c["num_attention_heads"] * hd, c["num_key_value_heads"] * hd
     fused = kind == "phi3"
@@ -148,7 +165,9 @@ def gpt_oss_experts(c, p):
 
 def glm4_experts(c, p):
     dim, n, width = c["hidden_size"], c["n_routed_experts"], c["moe_intermediate_size"]
-    shapes = {p + "mlp.gate.weight": (n, dim), p + "mlp.gate.e_score_correction_bias": (n,)}
+    shapes = {p + "mlp.gate.weight": (n, dim)}
+    if c["model_type"] not in ("deepseek_v2", "mistral4"):
+        shapes[p + "mlp.gate.e_score_correction_bias"] = (n,)
     for e in range(n):
         shapes |= gate_up_down(p + f"mlp.experts.{e}.", width, dim)
     return shapes | gate_up_down(p + "mlp.shared_experts.", width * c["n_shared_experts"], dim)
@@ -206,7 +225,7 @@ def ffn_shapes(c, p, i):
     dim, ffn, kind = c["hidden_size"], c["intermediate_size"], c["model_type"]
     if kind == "gpt_oss":
         return gpt_oss_experts(c, p)
-    if kind in ("glm4_moe", "solar_open", "dots1") and i >= (c["first_k_dense_replace"] or 0):
+    if (kind in ("glm4_moe", "solar_open", "dots1") or "kv_lora_rank" in c) and i >= (c["first_k_dense_replace"] or 0):
         return glm4_experts(c, p)
     if kind.startswith("granitemoe"):
         return granite_experts(c, p)

@@ -38,9 +38,9 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
         return error_set(error, YALM_USAGE, "attention: found '%s', the CPU has: %s", options->attention, known);
     }
     if (strcmp(options->attention, policy_dense.name) != 0 && !recipe_selects(&outline))
-        return error_set(error, YALM_USAGE,
-                         "attention: found %s, but this model's tokens see those behind them, or keep latents (MLA): use dense",
-                         options->attention);
+        return error_set(error, YALM_USAGE, "attention: found %s, but this model's tokens %s: use dense", options->attention,
+                         outline.traits & TRAIT_LATENT ? "keep latents, not keys (MLA)"
+                                                       : "see those behind them, and come together");
     if (options->kv == YALM_KV_INT8 && config->latent.kv_rank)
         return error_set(
             error, YALM_USAGE,

@@ -12,6 +12,7 @@ and `weights`, the SHA-256 of the tensors that they were made with.
 usage: make_logits_golden.py [CASE...]
 """
 
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -31,7 +32,8 @@ ROUTERS = (
 
 
 def forward(directory, ids, dtype):
-    model = transformers.AutoModelForCausalLM.from_pretrained(
+    named = json.loads((directory / "config.json").read_text())["architectures"][0]  # Mistral 4 has no Auto class
+    model = getattr(transformers, named).from_pretrained(
         directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
     ).eval()
     more = (

@@ -130,6 +130,30 @@ DOTS1 = dict(
     n_routed_experts=None, n_shared_experts=None, routed_scaling_factor=1.0, n_group=1, topk_group=1,
     first_k_dense_replace=0, norm_topk_prob=False,
 )  # fmt: skip
+DEEPSEEK_V2 = dict(
+    LLAMA, vocab_size=102400, moe_intermediate_size=1407, num_experts=64, n_routed_experts=None, num_experts_per_tok=6,
+    n_shared_experts=2, routed_scaling_factor=1.0, n_group=None, topk_group=None, topk_method="greedy",
+    scoring_func="softmax", first_k_dense_replace=0, norm_topk_prob=False, q_lora_rank=1536, kv_lora_rank=512,
+    qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, qk_head_dim=None,
+)  # fmt: skip
+DEEPSEEK_V3 = dict(
+    {key: value for key, value in DEEPSEEK_V2.items() if key != "topk_method"}, vocab_size=129280, hidden_size=7168,
+    intermediate_size=18432, num_hidden_layers=61, num_attention_heads=128, max_position_embeddings=4096,
+    moe_intermediate_size=2048, num_experts=256, num_experts_per_tok=8, n_shared_experts=1, routed_scaling_factor=2.5,
+    n_group=8, topk_group=4, scoring_func="sigmoid", first_k_dense_replace=3, norm_topk_prob=True, rope_interleave=True,
+)  # fmt: skip
+GLM4_MOE_LITE = dict(
+    DEEPSEEK_V3, vocab_size=154880, hidden_size=2048, intermediate_size=10240, num_hidden_layers=47,
+    num_attention_heads=20, max_position_embeddings=202752, rms_norm_eps=1e-5, moe_intermediate_size=1536,
+    num_experts=64, num_experts_per_tok=4, routed_scaling_factor=1.8, n_group=1, topk_group=1, first_k_dense_replace=1,
+    mlp_layer_types=None, q_lora_rank=768, qk_nope_head_dim=192, v_head_dim=256, partial_rotary_factor=1.0,
+)  # fmt: skip
+MISTRAL4 = dict(
+    DEEPSEEK_V3, vocab_size=131072, hidden_size=4096, intermediate_size=12288, num_hidden_layers=36,
+    num_attention_heads=32, max_position_embeddings=1048576, num_experts=128, num_experts_per_tok=4,
+    routed_scaling_factor=1.0, n_group=1, topk_group=1, scoring_func="softmax", first_k_dense_replace=0,
+    q_lora_rank=1024, kv_lora_rank=256, qk_nope_head_dim=64, llama_4_scaling=True,
+)  # fmt: skip
 HY_V3 = dict(
     LLAMA, vocab_size=120832, intermediate_size=13312, num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8,
     head_dim=128, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=11158840.0, moe_intermediate_size=1536,
@@ -209,6 +233,7 @@ class Architecture:
     only_qkv: bool = False  # attention_bias is not of o
     keys: tuple = ()  # (its name of a key, our names) each
     told: tuple = ()  # (key, the one value that it may have) each
+    also: tuple = ()  # other model types of the same form
 
 
 GRANITE_NAMES = (
@@ -234,6 +259,7 @@ MODERN_ROW = dict(
     ),
     told=(("is_decoder", False), ("add_cross_attention", False)),
 )  # fmt: skip
+DEEPSEEK_TOLD = (("scoring_func", "sigmoid"), ("topk_method", "noaux_tc"), ("moe_layer_freq", 1))
 GEMMA4_CHANGES = Changes(placed=True, values_are_keys=True)
 ARCHITECTURES = {
     "LlamaForCausalLM": Architecture("llama", LLAMA, biases=("attention_bias", "mlp_bias")),
@@ -344,6 +370,20 @@ ARCHITECTURES = {
     "MellumForCausalLM": Architecture("mellum", MELLUM, "types", ("attention_bias",), ("qk_norm",)),
     "SolarOpenForCausalLM": Architecture("solar_open", SOLAR_OPEN, "none", ("attention_bias",), only_qkv=True),
     "Dots1ForCausalLM": Architecture("dots1", DOTS1, "later", ("attention_bias",), ("qk_norm",)),
+    "DeepseekV2ForCausalLM": Architecture(
+        "deepseek_v2",
+        DEEPSEEK_V2,
+        changes=Changes(pairs=True),
+        told=(("scoring_func", "softmax"), ("moe_layer_freq", 1), ("norm_topk_prob", False)),
+    ),
+    "DeepseekV3ForCausalLM": Architecture(
+        "deepseek_v3",
+        DEEPSEEK_V3,
+        told=DEEPSEEK_TOLD,
+        also=("kimi_k2",),
+    ),
+    "Glm4MoeLiteForCausalLM": Architecture("glm4_moe_lite", GLM4_MOE_LITE, told=DEEPSEEK_TOLD),
+    "Mistral4ForCausalLM": Architecture("mistral4", MISTRAL4),
     "HYV3ForCausalLM": Architecture(
         "hy_v3",
         HY_V3,
@@ -404,6 +444,7 @@ HARMLESS = {
     "decoder_bias", "deterministic_flash_attn", "embedding_dropout", "initializer_cutoff_factor", "mlp_dropout",
     "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
     "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
+    "aux_loss_alpha", "ep_size", "num_mtp_layers", "seq_aux",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.
 FOREIGN = {

@@ -180,3 +180,19 @@ class Turned(Derived):
         whole = self.source.values(0, self.source.shape[0])
         at = self.first_column + first * self.step
         return np.ascontiguousarray(whole[:, at : at + (n - 1) * self.step + 1 : self.step].T)
+
+
+class TurnedBlocks(Derived):
+    """Of each block of another matrix's rows the first ones, turned: that block's columns are rows."""
+
+    def __init__(self, source: Tensor, block: int, size: int):
+        super().__init__(source, (source.shape[0] // block * source.shape[1], size))
+        self.block, self.exact = block, ""
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        columns, size = self.source.shape[1], self.shape[1]
+        found = []
+        for block in range(first // columns, -(-(first + n) // columns)):
+            begin, end = max(first - block * columns, 0), min(first + n - block * columns, columns)
+            found.append(self.source.values(block * self.block, size)[:, begin:end].T)
+        return np.ascontiguousarray(np.concatenate(found))

@@ -13,6 +13,7 @@ from .architectures import ARCHITECTURES, FOREIGN, HARMLESS, READ, READ_GRANITE,
 from .encoders import activation, halve_windows, read_encoder, read_modern
 from .errors import ModelError
 from .gemma4 import is_gemma4, read_gemma4
+from .latent import read_latent, rope_keys
 from .layers import read_kinds
 from .multimodal import is_whole, text_config
 from .plan import UNCHANGED, Changes
@@ -153,16 +154,18 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
         "architecture": name,
         "activation": (activation if {"type_vocab_size", "norm_bias"} & set(keys.defaults) else _activation)(keys),
     }
-    facts.update(_sizes(keys))
+    facts.update(_sizes(rope_keys(keys) if "kv_lora_rank" in keys.defaults else keys))
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
     if "llama_4_scaling" in keys.defaults:
         facts.update(_query_growth(keys))
     recurs = has_recurrent(keys)
-    attending = attention_keys(keys) if recurs else keys
+    attending = attention_keys(keys) if recurs else rope_keys(keys) if "kv_lora_rank" in keys.defaults else keys
     if is_gemma4(keys):
         facts.update(read_gemma4(keys, facts, warnings))
     else:
         facts.update(read_kinds(attending, architecture.window, name, facts, warnings))
+    if "kv_lora_rank" in keys.defaults:
+        facts.update(read_latent(keys, facts))
     for kind in [facts, *facts.get("kinds", [])]:
         if kind["rope"]["type"] not in architecture.ropes:
             raise keys.error(f"RoPE type {shown(kind['rope']['type'])} is not supported with {name}")
@@ -196,6 +199,8 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
         read_modern(keys, facts, name)
     facts.update(bos=-1, eos=[])
     changes = replace(architecture.changes, logits_scale=logits_scale)
+    if "rope_interleave" in keys.defaults:
+        changes = replace(changes, pairs=keys.flag("rope_interleave", True))
     quantization = keys.object("quantization_config") or None
     return ModelConfig(facts, keys, later, warnings, changes, quantization, whole)
 
@@ -224,7 +229,7 @@ def _architecture(values: dict, path: Path) -> str:
         raise ModelError(f"{path}: architectures: {found} is not supported: {why_not(first)}")
     expected = ARCHITECTURES[names[0]].model_type
     kind = values.get("model_type", expected)
-    if kind != expected:
+    if kind != expected and kind not in ARCHITECTURES[names[0]].also:
         raise ModelError(f"{path}: model_type {shown(kind)} is not supported with {names[0]}, expected {expected!r}")
     return names[0]
 
@@ -448,14 +453,29 @@ def _dense_types(keys: Keys, n: int) -> Optional[list]:
     return None if types is None else [layer for layer, kind in enumerate(types) if kind == "dense"]
 
 
+def _groups(keys: Keys, by_softmax: bool) -> dict:
+    """Groups of experts of which the best are asked. Of softmaxes DeepSeek-V2 alone has such, where topk_method says
+    so."""
+    n, active = (keys.integer(key, keys.defaults.get(key) or 1, 1, 1 << 10) for key in ("n_group", "topk_group"))
+    method = keys.string("topk_method", "greedy") if "topk_method" in keys.defaults else None
+    if method not in (None, "greedy", "group_limited_greedy"):
+        raise keys.error(f"topk_method: found {shown(method)}, expected 'greedy' or 'group_limited_greedy'")
+    if active > n:
+        raise keys.error(f"topk_group: found {active}, expected at most n_group = {n}")
+    if method == "greedy" or active == n:
+        return {}
+    if by_softmax and method is None:
+        raise keys.error(f"n_group is {n}: choosing among groups of experts by their softmax is not supported")
+    return {"n_expert_groups": n, "n_active_groups": active}
+
+
 def _scored_experts(keys: Keys, width: int) -> dict:
-    """GLM-4's, which are chosen by scores of their own, beside some that all tokens go through: those are one, as
+    """GLM-4's and DeepSeek's, which are chosen by scores of their own, beside some that all tokens go through: those are one, as
     wide as they are together."""
-    for key in ("n_group", "topk_group"):
-        if keys.integer(key, 1, 1) != 1:
-            raise keys.error(f"{key} is {keys.values[key]}: choosing among groups of experts is not supported")
-    found: dict = {"sigmoid_router": True}
-    scale = keys.number("routed_scaling_factor", 1.0, 1e-6, 1e6)
+    by_softmax = keys.defaults.get("scoring_func") == "softmax"
+    found: dict = {} if by_softmax else {"sigmoid_router": True}
+    found.update(_groups(keys, by_softmax))
+    scale = keys.number("routed_scaling_factor", keys.defaults.get("routed_scaling_factor", 1.0), 1e-6, 1e6)
     shared = keys.integer("n_shared_experts", keys.defaults["n_shared_experts"], 0, 1 << 10)
     if scale != 1:
         found["expert_scale"] = scale

@@ -14,6 +14,7 @@ from .encoders import plan_encoder
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .gemma4 import layer_facts, plan_experts, plan_inputs, plan_layer, prepare_attention
+from .latent import plan_latent
 from .mixture import mixed
 from .mtp import plan_mtp
 from .packing import GROUP_BYTES, quantised_size
@@ -120,7 +121,9 @@ class Planner:
         changes: Changes,
     ):
         self.config, self.where, self.absent = config, where, getattr(tensors, "absent", {})
-        self.changes, self.order = changes, None if changes.placed else head_order(config, changes.pairs)
+        self.changes, self.order = changes, None
+        if not (changes.placed or "latent" in config):
+            self.order = head_order(config, changes.pairs)
         self.left, self.dtype, self.keep = renamed(tensors, changes.names), dtype, keep
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.kept: set = set()  # matrices that one has
@@ -169,6 +172,11 @@ class Planner:
         if name.endswith((".input_gate", ".input_projection")) or name == "layer_projection":
             return INPUTS.get(self.dtype, self.dtype)
         return self.dtype
+
+    def floats(self, name: str, source: Tensor) -> None:
+        """A matrix that the engine has in floats alone: --dtype's, or the source's."""
+        dtype = next((dtype for dtype in (self.dtype, source.default) if dtype in DTYPES), "bf16")
+        self.plan.append(Planned(name, DTYPES[dtype], source))
 
     def exact(self, name: str, source: Tensor, factor: float = 1.0) -> None:
         self.plan.append(Planned(name, TYPES["F32"], source, factor=factor))
@@ -219,6 +227,8 @@ class Planner:
         delta = delta_of(c, n)
         if delta:
             plan_recurrent(self, name, f"{stored}.linear_attn", delta)
+        elif "latent" in c:
+            plan_latent(self, name, f"{stored}.self_attn")
         else:
             self.attention(name, f"{stored}.self_attn", layer_facts(c, n))
         if c.get("expert_norms"):
