@@ -101,8 +101,11 @@ def latent_shapes(c, p):
     nope, v, q_rank = c["qk_nope_head_dim"], c["v_head_dim"], c["q_lora_rank"]
     shapes = {p + "q_proj.weight": (heads * (nope + rope), dim)}
     if q_rank:
-        shapes = {p + "q_a_proj.weight": (q_rank, dim), p + "q_a_layernorm.weight": (q_rank,),
-                  p + "q_b_proj.weight": (heads * (nope + rope), q_rank)}
+        shapes = {
+            p + "q_a_proj.weight": (q_rank, dim),
+            p + "q_a_layernorm.weight": (q_rank,),
+            p + "q_b_proj.weight": (heads * (nope + rope), q_rank),
+        }
     return shapes | {
         p + "kv_a_proj_with_mqa.weight": (rank + rope, dim),
         p + "kv_a_layernorm.weight": (rank,),
@@ -168,6 +171,9 @@ def glm4_experts(c, p):
     shapes = {p + "mlp.gate.weight": (n, dim)}
     if c["model_type"] not in ("deepseek_v2", "mistral4"):
         shapes[p + "mlp.gate.e_score_correction_bias"] = (n,)
+    if c["model_type"] == "mistral4":
+        shapes |= {p + "mlp.experts.gate_up_proj": (n, 2 * width, dim), p + "mlp.experts.down_proj": (n, dim, width)}
+        n = 0
     for e in range(n):
         shapes |= gate_up_down(p + f"mlp.experts.{e}.", width, dim)
     return shapes | gate_up_down(p + "mlp.shared_experts.", width * c["n_shared_experts"], dim)

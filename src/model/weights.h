@@ -41,8 +41,8 @@ struct delta_weights {
     const float *value_norm;              // (value_dim), of each head of what comes out
 };
 
-// What layers with latents have besides q, which reads q_a's latent where there is one, k, which makes the keys' latent and what
-// of them rotates (kv_rank + rope_dim, hidden_dim), and o, which reads v_dim of each head. No v.
+// What layers with latents have besides q, which reads q_a's latent where there is one, k, which makes the latent of keys and
+// what of them rotates (kv_rank + rope_dim, hidden_dim), and o, which reads v_dim of each head. No v.
 struct latent_weights {
     struct matrix q_a; // (q_rank, hidden_dim); data NULL: none
     struct matrix k_b; // (n_heads * kv_rank, nope_dim): of each head what its keys would be multiplied by, turned; floats
@@ -62,8 +62,8 @@ struct layer_weights {
     struct delta_weights
         delta; // of recurrent layers, whose q and k are (delta_keys(), hidden_dim), and v (delta_values(), hidden_dim)
     struct latent_weights latent;
-    const float *q_norm,
-        *k_norm; // of latents: (q_rank), (kv_rank); else (head_dim), of each head, or with whole_qk_norm (rows of the matrix); NULL: none
+    // (head_dim), of each head, or with whole_qk_norm (rows of the matrix); of latents (q_rank), (kv_rank); NULL: none
+    const float *q_norm, *k_norm;
     const float *sink_logits;        // (n_heads); NULL: none
     struct matrix router;            // (n_experts, hidden_dim), fp32; data NULL: none
     const float *router_bias;        // (n_experts); NULL: none

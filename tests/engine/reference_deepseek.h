@@ -1,5 +1,5 @@
-// What DeepSeek's models have (arXiv 2405.04434), as part of reference.h: groups of experts, and attention with latents, expanded:
-// each head's keys and values of every token are made, as section 2.1 writes them, where the engine makes none.
+// What DeepSeek's models have (arXiv 2405.04434), as part of reference.h: groups of experts, and attention with latents. Here
+// each head's keys and values of every token are made, as section 2.1 writes them; the engine makes none.
 #pragma once
 
 // Whether an expert is of one of the groups that are asked. rating: (n_experts), and what is added to each, or NULL.

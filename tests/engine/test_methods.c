@@ -88,6 +88,8 @@ static void test_all_keys_are_dense(void **state)
     while (usable[n_isas])
         n_isas++;
     for (int i = 0; i < N_SCENARIOS; i++) {
+        if (scenarios[i].config.latent.kv_rank)
+            continue; // test_latents()
         take_model(i);
         for (int isa = 0; isa < n_isas; isa++)
             if (is_special(&scenarios[i].config) || isa == i % n_isas)
@@ -214,6 +216,30 @@ static void test_both_ways(void **state)
     random_model_free(the_model);
 }
 
+// Latents are kept in floats, for dense attention.
+static void test_latents(void **state)
+{
+    (void)state;
+    const struct model_config config = {SHAPE(4, 1, 30), LATENT(0)};
+    the_model = random_model_make(config, DTYPE_FP32, 3);
+    yalm_session_options sparq = small_options("sparq", 100), int8 = small_options("dense", 100), fp16 = int8, fp32 = int8;
+    int8.kv = YALM_KV_INT8;
+    fp16.kv = YALM_KV_FP16;
+    fp32.kv = YALM_KV_FP32;
+    yalm_memory memory;
+    yalm_error error = {0};
+    assert_int_equal(yalm_session_memory(&the_model->model, &sparq, &memory, &error), YALM_USAGE);
+    assert_non_null(strstr(error.text, "found sparq, but this model's tokens keep latents, not keys (MLA): use dense"));
+    assert_int_equal(yalm_session_memory(&the_model->model, &int8, &memory, &error), YALM_USAGE);
+    assert_non_null(strstr(error.text, "kv: found int8, but this model keeps latents (MLA)"));
+    assert_int_equal(yalm_session_memory(&the_model->model, &fp16, &memory, &error), YALM_OK);
+    const uint64_t half = memory.kv_cache;
+    assert_int_equal(yalm_session_memory(&the_model->model, &fp32, &memory, &error), YALM_OK);
+    assert_in_range(half, 2 * 100 * 30 * 2, 2 * 100 * 30 * 2 + 200); // layers, positions, one row each
+    assert_true(memory.kv_cache > half);
+    random_model_free(the_model);
+}
+
 int main(void)
 {
     if (!mkdtemp(directory))
@@ -225,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_history_leaves_no_trace),
         cmocka_unit_test(test_memory_of_far_layers),
         cmocka_unit_test(test_both_ways),
+        cmocka_unit_test(test_latents),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     rmdir(directory);

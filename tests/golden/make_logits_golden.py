@@ -33,9 +33,11 @@ ROUTERS = (
 
 def forward(directory, ids, dtype):
     named = json.loads((directory / "config.json").read_text())["architectures"][0]  # Mistral 4 has no Auto class
-    model = getattr(transformers, named).from_pretrained(
-        directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
-    ).eval()
+    model = (
+        getattr(transformers, named)
+        .from_pretrained(directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
+        .eval()
+    )
     more = (
         {"output_router_logits": True}
         if model.config.model_type in ROUTERS or getattr(model.config, "enable_moe_block", False)

@@ -470,8 +470,7 @@ def _groups(keys: Keys, by_softmax: bool) -> dict:
 
 
 def _scored_experts(keys: Keys, width: int) -> dict:
-    """GLM-4's and DeepSeek's, which are chosen by scores of their own, beside some that all tokens go through: those are one, as
-    wide as they are together."""
+    """GLM-4's and DeepSeek's, beside some that all tokens go through: those are one, as wide as they are together."""
     by_softmax = keys.defaults.get("scoring_func") == "softmax"
     found: dict = {} if by_softmax else {"sigmoid_router": True}
     found.update(_groups(keys, by_softmax))

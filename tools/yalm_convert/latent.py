@@ -29,7 +29,9 @@ def read_latent(keys, facts: dict) -> dict:
 
     rank, nope, rope = size("kv_lora_rank"), size("qk_nope_head_dim"), facts["head_dim"]
     # null is no default here: queries are then made without a latent
-    q_rank = keys.integer("q_lora_rank", None if "q_lora_rank" in keys.values else keys.defaults["q_lora_rank"], 1, 1 << 20)
+    q_rank = keys.integer(
+        "q_lora_rank", None if "q_lora_rank" in keys.values else keys.defaults["q_lora_rank"], 1, 1 << 20
+    )
     if keys.integer("qk_head_dim", nope + rope, 1) != nope + rope:
         raise keys.error(f"qk_head_dim: found {shown(keys.values['qk_head_dim'])}, expected {nope + rope}")
     latent = {
