@@ -1,4 +1,4 @@
-// A model whose layers are of four kinds, as Gemma 4's small ones are.
+// Models whose attention is of another kind: layers of four kinds, as Gemma 4's small ones are, or latents, as DeepSeek's.
 #pragma once
 #include "model/config.h"
 
@@ -23,4 +23,13 @@ static inline void give_kinds(struct model_config *c)
     c->layer_input_dim = 32;
     c->attention_scale = 0.2f;
     c->activation = ACTIVATION_GELU;
+}
+
+// One latent for all heads' keys and values, and one for queries.
+static inline void give_latents(struct model_config *c)
+{
+    c->latent = (struct latent_config){.q_rank = 40, .kv_rank = 56, .nope_dim = 20, .rope_dim = 8, .v_dim = 12};
+    c->n_kv_heads = 1;
+    c->head_dim = 56 + 8;
+    c->attention_scale = 0.2f;
 }

@@ -42,6 +42,13 @@ static inline struct random_model *model_of_kinds(int head_dim, int context_leng
     return random_model_make(config, DTYPE_FP32, 3);
 }
 
+static inline struct random_model *model_of_latents(int context_length)
+{
+    struct model_config config = small_config(2, 8, context_length);
+    give_latents(&config);
+    return random_model_make(config, DTYPE_FP32, 3);
+}
+
 static inline yalm_session_options small_options(const char *attention, int context)
 {
     yalm_session_options options = yalm_session_defaults();

@@ -24,6 +24,7 @@ struct kind_of_model {
     int recurrent; // width of the convolution of the first and last layer, which are recurrent; 0: all have attention
     const char *attention;
     bool gemma; // layers of four kinds
+    bool latents;
 };
 
 static const struct kind_of_model kinds[] = {
@@ -45,6 +46,7 @@ static const struct kind_of_model kinds[] = {
     {.dtype = DTYPE_BF16, .kv = YALM_KV_FP16, .n_prompt = 1, .context = 40, .endless = true, .chunk = 5, .recurrent = 9},
     {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 9, .context = 64, .gemma = true},
     {.dtype = DTYPE_BF16, .kv = YALM_KV_INT8, .n_prompt = 20, .context = 40, .endless = true, .chunk = 7, .gemma = true},
+    {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 300, .context = 350, .latents = true},
 };
 
 static struct random_model *model_of(const struct kind_of_model *kind)
@@ -80,6 +82,8 @@ static struct random_model *model_of(const struct kind_of_model *kind)
     }
     if (kind->gemma)
         give_kinds(&config);
+    if (kind->latents)
+        give_latents(&config);
     return random_model_make(config, kind->dtype, 11);
 }
 

@@ -26,6 +26,13 @@ static int set_up_kinds(void **state)
     return 0;
 }
 
+static int set_up_latents(void **state)
+{
+    (void)state;
+    the_model = model_of_latents(100);
+    return 0;
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -102,6 +109,8 @@ static void test_all_types(void **state)
 {
     (void)state;
     for (int kv = YALM_KV_FP16; kv <= YALM_KV_INT8; kv++) {
+        if (kv == YALM_KV_INT8 && the_model->model.config.latent.kv_rank)
+            continue;
         yalm_session_options o = small_options("dense", 90);
         o.kv = (yalm_kv)kv;
         check_load(o, 60);
@@ -199,5 +208,6 @@ int main(void)
     };
     const struct CMUnitTest of_kinds[] = {cmocka_unit_test(test_all_types)};
     const int failed = cmocka_run_group_tests(tests, set_up, tear_down);
-    return failed + cmocka_run_group_tests(of_kinds, set_up_kinds, tear_down);
+    return failed + cmocka_run_group_tests(of_kinds, set_up_kinds, tear_down) +
+           cmocka_run_group_tests(of_kinds, set_up_latents, tear_down);
 }

@@ -18,28 +18,29 @@ struct kind_of_model {
     yalm_kv kv;
     yalm_activations activations;
     const char *attention;
-    bool gemma; // layers of four kinds, or with experts norms of their own
+    enum { LLAMA, GEMMA, LATENTS } sort; // GEMMA: layers of four kinds, or with experts norms of their own
 };
 
 static const struct kind_of_model kinds[] = {
-    {DTYPE_FP32, 0, 0, YALM_KV_FP32, YALM_ACTIVATIONS_INT16, "dense", false},
-    {DTYPE_FP16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
-    {DTYPE_BF16, 0, 20, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
-    {DTYPE_Q8, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
-    {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", false},
-    {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", false},
-    {DTYPE_Q4N, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", false},
-    {DTYPE_Q6, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", false},
-    {DTYPE_Q5, 5, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", false},
-    {DTYPE_Q5U, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
-    {DTYPE_Q4A, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", false},
-    {DTYPE_FP8, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_FP32, "dense", false},
-    {DTYPE_Q4, 5, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
-    {DTYPE_FP16, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
-    {DTYPE_FP16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "sparq", false},
-    {DTYPE_BF16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", true},
-    {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT8, "dense", true},
-    {DTYPE_Q8, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", true},
+    {DTYPE_FP32, 0, 0, YALM_KV_FP32, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+    {DTYPE_FP16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+    {DTYPE_BF16, 0, 20, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+    {DTYPE_Q8, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+    {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+    {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", LLAMA},
+    {DTYPE_Q4N, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", LLAMA},
+    {DTYPE_Q6, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+    {DTYPE_Q5, 5, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", LLAMA},
+    {DTYPE_Q5U, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+    {DTYPE_Q4A, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", LLAMA},
+    {DTYPE_FP8, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_FP32, "dense", LLAMA},
+    {DTYPE_Q4, 5, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+    {DTYPE_FP16, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+    {DTYPE_FP16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "sparq", LLAMA},
+    {DTYPE_BF16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", GEMMA},
+    {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT8, "dense", GEMMA},
+    {DTYPE_Q8, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", GEMMA},
+    {DTYPE_BF16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", LATENTS},
 };
 
 static struct random_model *model_of(const struct kind_of_model *kind)
@@ -56,11 +57,13 @@ static struct random_model *model_of(const struct kind_of_model *kind)
                                   .n_active_experts = kind->n_experts ? 2 : 0,
                                   .kinds = {{.sliding_window = kind->window}},
                                   .bos = -1};
-    if (kind->gemma && kind->n_experts) {
+    if (kind->sort == GEMMA && kind->n_experts) {
         config.norms_around = config.expert_norms = true;
         config.shared_ffn_dim = 96;
-    } else if (kind->gemma)
+    } else if (kind->sort == GEMMA)
         give_kinds(&config);
+    if (kind->sort == LATENTS)
+        give_latents(&config);
     return random_model_make(config, kind->dtype, 11);
 }
 

@@ -30,6 +30,7 @@ struct build_options {
     bool shared_keys; // layer 1 sees layer 0's keys, and has an ffn of 20
     bool layer_scale, v_norm, expert_norms;
     bool mtp;            // a head that guesses
+    const char *latents; // dtype of k_b and v_b: one latent of 6 components for all heads, one of 6 for queries; NULL: none
     int layer_input;     // components of each layer's own input; 0: none
     const char *weights; // dtype of the matrices; NULL: "fp32"
     const char *rope;    // JSON; NULL: default
@@ -173,6 +174,18 @@ static inline void builder_attention(struct builder *b, const struct build_optio
     }
 }
 
+static inline void builder_latents(struct builder *b, const char *w, const char *of_heads, int l)
+{
+    builder_add(b, w, 6, TINY_HIDDEN, "layers.%d.q_a", l);
+    builder_add(b, "fp32", 6, 0, "layers.%d.q_a_norm", l);
+    builder_add(b, w, TINY_HEADS * (3 + 2), 6, "layers.%d.q", l);
+    builder_add(b, w, 6 + 2, TINY_HIDDEN, "layers.%d.kv_a", l);
+    builder_add(b, "fp32", 6, 0, "layers.%d.kv_a_norm", l);
+    builder_add(b, of_heads, TINY_HEADS * 6, 3, "layers.%d.k_b", l);
+    builder_add(b, of_heads, TINY_HEADS * 4, 6, "layers.%d.v_b", l);
+    builder_add(b, w, TINY_HIDDEN, TINY_HEADS * 4, "layers.%d.o", l);
+}
+
 static inline void builder_tensors(struct builder *b, const struct build_options *o)
 {
     const char *w = o->weights ? o->weights : "fp32";
@@ -181,6 +194,8 @@ static inline void builder_tensors(struct builder *b, const struct build_options
         builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.attention_norm", l);
         if (o->recurrent && l == 0)
             builder_recurrent(b, w, l);
+        else if (o->latents)
+            builder_latents(b, w, o->latents, l);
         else
             builder_attention(b, o, w, l);
         builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.ffn_norm", l);
@@ -269,6 +284,10 @@ static inline size_t builder_later(char *text, size_t room, const struct build_o
         n += (size_t)snprintf(text + n, room - n,
                               "\"kinds\":[{\"layers\":[0],\"delta\":{\"n_key_heads\":2,\"n_value_heads\":4,"
                               "\"key_dim\":3,\"value_dim\":5,\"conv_width\":4}}],");
+    if (o->latents)
+        n += (size_t)snprintf(text + n, room - n,
+                              "\"latent\":{\"q_rank\":6,\"kv_rank\":6,\"nope_dim\":3,\"rope_dim\":2,\"v_dim\":4,"
+                              "\"norm_eps\":1e-06},\"attention_scale\":0.4,");
     if (o->own_heads)
         n += (size_t)snprintf(text + n, room - n,
                               "\"kinds\":[{\"layers\":[0],\"sliding_window\":7,\"rope\":{\"type\":\"default\",\"theta\":1e4},"
@@ -302,8 +321,9 @@ static inline size_t builder_config(char *text, size_t room, const struct build_
         "\"tokenizer\":{\"type\":\"none\"},\"chat_template\":\"{{ caf\\u00e9 }}\","
         "\"source\":{\"name\":\"tiny\",\"converter\":\"0.1.0\"},\"tensors\":[",
         later, o->n_experts ? "MixtralForCausalLM" : "LlamaForCausalLM", TINY_LAYERS, TINY_HIDDEN, TINY_FFN, TINY_HEADS,
-        TINY_KV_HEADS, TINY_HEAD_DIM, TINY_VOCAB, o->rope ? o->rope : "{\"type\":\"default\",\"theta\":10000.0}", o->n_experts,
-        o->n_experts ? 2 : 0, o->tied ? "true" : "false", o->attention_bias ? "true" : "false", o->mlp_bias ? "true" : "false");
+        o->latents ? 1 : TINY_KV_HEADS, o->latents ? 6 + 2 : TINY_HEAD_DIM, TINY_VOCAB,
+        o->rope ? o->rope : "{\"type\":\"default\",\"theta\":10000.0}", o->n_experts, o->n_experts ? 2 : 0,
+        o->tied ? "true" : "false", o->attention_bias ? "true" : "false", o->mlp_bias ? "true" : "false");
 }
 
 // The whole file; freed with built_free().

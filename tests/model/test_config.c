@@ -327,6 +327,7 @@ static void test_refused(void **state)
         {"\"bos\":1", "\"bare_first\":true,\"bos\":1", "tensor 'layers.0.attention_norm' has no place"},
         {"\"bos\":1", "\"pooling\":{\"by\":\"mean\",\"end\":-1,\"dense\":[7,5]},\"bos\":1", "tensor 'dense.0' is missing"},
         {"\"bos\":1", "\"n_token_types\":300,\"bos\":1", "'config.n_token_types': found 300"},
+        {"\"bos\":1", "\"latent\":{\"q_rank\":-1},\"bos\":1", "'config.latent.q_rank': found -1"},
         {"\"bos\":1", "\"pooling\":\"last\",\"bos\":1", "'config.pooling'"},
         {"\"bos\":1", "\"unrotated_layers\":[0,2],\"bos\":1",
          "'config.unrotated_layers': expected layers from 0 to 1, each once"},

@@ -453,6 +453,31 @@ static void test_a_head_that_guesses(void **state)
     each_refused(&options, damages, COUNT(damages));
 }
 
+static void test_latents(void **state)
+{
+    (void)state;
+    const struct build_options options = {.latents = "bf16"}, quantised = {.latents = "q8"};
+    struct built file = build(&options);
+    struct opened o;
+    accepted(&o, &file);
+    const struct layer_weights *l = &o.weights.layers[1];
+    expect_matrix(&o, &l->k, "layers.1.kv_a", 8, D, DTYPE_FP32);
+    expect_matrix(&o, &l->latent.k_b, "layers.1.k_b", 24, 3, DTYPE_BF16);
+    expect_matrix(&o, &l->latent.v_b, "layers.1.v_b", 16, 6, DTYPE_BF16);
+    close_all(&o);
+    built_free(&file);
+    static const struct damage damages[] = {
+        {"\"rope_dim\":2", "\"rope_dim\":4", "'config.latent': expected an even 'rope_dim', n_kv_heads = 1 and head_dim ="},
+        {"\"q_rank\":6", "\"q_rank\":0", "tensor 'layers.0.q': shape: found (20, 6), expected (20, 8)"},
+        {"\"attention_scale\":0.4,", "\"attention_scale\":0.4,\"n_expert_groups\":2,",
+         "'config.n_expert_groups': found 2 with 0"},
+    };
+    each_refused(&options, damages, COUNT(damages));
+    static const struct damage none = {"\"bos\":1", "\"bos\":2",
+                                       "'layers.0.k_b': dtype: found q8, expected fp32, fp16 or bf16"};
+    each_refused(&quantised, &none, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_kinds_that_differ),
         cmocka_unit_test(test_experts_with_norms),
         cmocka_unit_test(test_a_head_that_guesses),
+        cmocka_unit_test(test_latents),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }

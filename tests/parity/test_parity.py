@@ -24,6 +24,7 @@ HALF = 4e-3  # of the logits' range: keys and values rounded to 11 bits; the lar
 # Of a model with experts, the tokens that keep within that: most, unless float64 with such keys and values loses more, too.
 KEEP = {"tiny-solar-open": 0.7}  # float64: 0.75
 
+LATENT = ("tiny-deepseek-v3",)  # whose cache has one row a token
 WINDOWED = ("tiny-gemma2", "tiny-gemma3", "tiny-olmo3")  # some of whose layers have a window
 
 # Sanitizers run each path once; the release build runs them all.
@@ -143,7 +144,9 @@ def test_tiles_begin_where_integers_are_slower(driver, models, isas, tmp_path, n
         assert np.array_equal(*runs) == same, chunk
 
 
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-window", "tiny-mixtral", "tiny-yarn", "tiny-oddvocab", *WINDOWED])
+@pytest.mark.parametrize(
+    "name", ["tiny-llama", "tiny-window", "tiny-mixtral", "tiny-yarn", "tiny-oddvocab", *WINDOWED, *LATENT]
+)
 def test_rollback_and_inner_chunks(driver, models, tmp_path, name):
     case = cases.CASES[name]
     model, tokens = models(name)
