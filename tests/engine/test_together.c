@@ -155,9 +155,9 @@ static void test_caches_and_methods_that_are_not_alike(void **state)
 {
     (void)state;
     static const struct kind_of_model mixed[] = {
-        {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
-        {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", false},
-        {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "sparq", false},
+        {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+        {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", LLAMA},
+        {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "sparq", LLAMA},
     };
     struct random_model *m = model_of(&mixed[0]);
     yalm_session *alone[3], *together[3];
