@@ -37,6 +37,8 @@ ARCHITECTURES = {
     "OlmoeForCausalLM": "olmoe",
     "MiniMaxM2ForCausalLM": "minimax-m2",
     "Dots1ForCausalLM": "dots1",
+    "DeepseekV2ForCausalLM": "deepseek2",
+    "DeepseekV3ForCausalLM": "deepseek2",
     "Qwen3NextForCausalLM": "qwen3next",
     "Qwen3_5ForCausalLM": "qwen35",
     "Qwen3_5MoeForCausalLM": "qwen35moe",
@@ -125,14 +127,17 @@ def add_settings(writer, arch, config):
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
-    if arch in ("glm4moe", "dots1"):
+    if arch in ("glm4moe", "dots1", "deepseek2"):
         writer.add_expert_count(config["n_routed_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_shared_count(config["n_shared_experts"])
         writer.add_leading_dense_block_count(config["first_k_dense_replace"])
         writer.add_expert_weights_scale(config["routed_scaling_factor"])
         writer.add_expert_weights_norm(config["norm_topk_prob"])
-        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        by_softmax = config["model_type"] == "deepseek_v2"
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType["SOFTMAX" if by_softmax else "SIGMOID"])
+    if arch == "deepseek2":
+        add_latents(writer, config)
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if "shared_intermediate_size" in config:
@@ -147,6 +152,33 @@ def add_settings(writer, arch, config):
     if "original_max_position_embeddings" in config:
         writer.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
     add_rope(writer, config.get("rope_scaling") or config.get("rope_parameters") or {})
+
+
+def add_latents(writer, config):
+    rank, rope = config["kv_lora_rank"], config["qk_rope_head_dim"]
+    if config["q_lora_rank"]:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_kv_lora_rank(rank)
+    for kind, cached, own in (
+        ("key", rank + rope, config["qk_nope_head_dim"] + rope),
+        ("value", rank, config["v_head_dim"]),
+    ):
+        split = config["q_lora_rank"]  # as newer files have it; named() does so, too
+        getattr(writer, f"add_{kind}_length")(cached if split else own)
+        if split:
+            getattr(writer, f"add_{kind}_length_mla")(own)
+    writer.kv_data[0].pop("deepseek2.rope.dimension_count")
+    writer.add_rope_dimension_count(rope)
+    if config.get("n_group"):
+        writer.add_expert_group_count(config["n_group"])
+        writer.add_expert_group_used_count(config["topk_group"])
+
+
+def by_heads(config, array):
+    """kv_b as llama.cpp's converter splits it: (k_b, turned; v_b)."""
+    nope, heads = config["qk_nope_head_dim"], config["num_attention_heads"]
+    both = array.reshape(heads, -1, config["kv_lora_rank"])
+    return {"k_b": np.ascontiguousarray(both[:, :nope].swapaxes(1, 2)), "v_b": np.ascontiguousarray(both[:, nope:])}
 
 
 def add_states(writer, config):
@@ -167,13 +199,15 @@ def add_rope(writer, rope):
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
-    if rope.get("rope_type") == "yarn":
+    if "yarn" in (rope.get("rope_type"), rope.get("type")):
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         if "beta_fast" in rope:
             writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+        if "mscale_all_dim" in rope and "llama_4_scaling_beta" not in rope:  # DeepSeek's
+            writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
     if rope.get("rope_type") == "longrope":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
     if "llama_4_scaling_beta" in rope:
@@ -210,6 +244,9 @@ def named(directory, arch, config):
                 ("down",) if "down" in name else ("gate", "up"), np.split(array, 1 if "down" in name else 2, 1)
             ):
                 found[f"blk.{layer}.ffn_{letter}_exps.weight"] = (kind, rows.copy())
+        elif part == "kv_b_proj" and config["q_lora_rank"]:
+            for letter, matrix in by_heads(config, array).items():
+                found[f"blk.{name.split('.')[2]}.attn_{letter}.weight"] = (kind, matrix)
         elif part == "input_linear":  # gate's rows of each expert, and then up's
             end = "shexp" if "shared" in name else "exps"
             for n, half in enumerate(np.split(array, 2, axis=array.ndim - 2)):

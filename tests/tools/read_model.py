@@ -49,6 +49,9 @@ LATER = {
     "layer_scale",
     "layer_input_dim",
     "expert_norms",
+    "latent",
+    "n_expert_groups",
+    "n_active_groups",
 }  # fmt: skip (may be left out)
 OWN = ("head_dim", "n_kv_heads", "ffn_dim", "kv_of")  # what kinds may have
 ROPE = {
@@ -137,6 +140,10 @@ def check_config(c):
     require(set(pooling) == {"by", "end"} and pooling["by"] in ("last", "mean"), "pooling")
     require(-1 <= pooling["end"] < c["vocab_size"], "pooling")
     require(not c.get("expert_norms") or (c.get("norms_around") and c["shared_ffn_dim"] > 0), "expert_norms")
+    if "latent" in c:
+        latent = c["latent"]
+        require(set(latent) == {"q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim", "norm_eps"}, "latent")
+        require(c["n_kv_heads"] == 1 and c["head_dim"] == latent["kv_rank"] + latent["rope_dim"], "latent")
     require(c["norm_eps"] > 0 and c["rope"]["theta"] > 0 and len(c["eos"]) <= 16, "numbers")
 
 
@@ -173,6 +180,22 @@ def attention_tensors(c, p, weights, exact):
     table.update({f"{p}{name}_norm": ((c["head_dim"],), exact) for name in normed})
     table.update({f"{p}{name}_norm": (matrices[name][:1], exact) for name in "qk" if c.get("whole_qk_norm")})
     return table
+
+
+def latent_tensors(c, p, weights, exact):
+    """A layer's with latents, in place of attention's."""
+    d, dim, heads = c["latent"], c["hidden_dim"], c["n_heads"]
+    table = {
+        "q": ((heads * (d["nope_dim"] + d["rope_dim"]), d["q_rank"] or dim), weights),
+        "kv_a": ((d["kv_rank"] + d["rope_dim"], dim), weights),
+        "kv_a_norm": ((d["kv_rank"],), exact),
+        "k_b": ((heads * d["kv_rank"], d["nope_dim"]), weights[:3]),
+        "v_b": ((heads * d["v_dim"], d["kv_rank"]), weights[:3]),
+        "o": ((dim, heads * d["v_dim"]), weights),
+    }
+    if d["q_rank"]:
+        table |= {"q_a": ((d["q_rank"], dim), weights), "q_a_norm": ((d["q_rank"],), exact)}
+    return {p + name: known for name, known in table.items()}
 
 
 def check_delta(kind):
@@ -231,6 +254,8 @@ def expected_tensors(c):
             table[p + "scale"] = ((1,), exact)
         if delta:
             table.update(recurrent_tensors(c, delta, p, weights, exact))
+        elif "latent" in c:
+            table.update(latent_tensors(c, p, weights, exact))
         else:
             table.update(attention_tensors(of, p, weights, exact))
         if c["n_experts"] and n not in c.get("dense_layers", []):

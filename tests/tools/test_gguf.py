@@ -48,13 +48,17 @@ MORE = {
     "dots-1": {**random.rows()["tiny-dots1"], "sliding_window": None},
     "phi3-window": random.phi3(128, 352, 2, 4, 2, 512, 256) | {"sliding_window": 48},
 }
+MORE |= {
+    f"{name}, one mscale": {**(config := random.rows()[f"tiny-{name}"]), "rope_scaling": config["rope_scaling"] | {"mscale": 0.9}}
+    for name in ("deepseek-v2-lite", "deepseek-v3")
+}  # fmt: skip
 PRESETS = (
     "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral",
     "tiny-bias",
     "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab",
     "tiny-glm4", "tiny-phi4-mini", "tiny-gpt-oss", "tiny-granite-moe",
     "tiny-glm4-moe", "tiny-gemma", "tiny-glm", "tiny-seed-oss", "tiny-exaone4", "tiny-granite-moe-shared", "tiny-qwen2-moe",
-    "tiny-olmoe", "tiny-minimax-m2", *MORE,
+    "tiny-olmoe", "tiny-minimax-m2", "tiny-deepseek-v2", *MORE,
 )  # fmt: skip
 
 

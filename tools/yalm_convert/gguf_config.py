@@ -15,7 +15,7 @@ from .checkpoint import Checkpoint, Tensor
 from .computed import Reordered
 from .errors import ModelError
 from .gguf_blocks import tensor_of
-from .gguf_families import FAMILIES, MIXTRAL_PARTS, RECURRENT, VARIANTS, Family
+from .gguf_families import FAMILIES, LATENT, MIXTRAL_PARTS, RECURRENT, VARIANTS, Family
 from .gguf_file import GgufFile
 from .mtp import NEXTN, as_qwen
 from .refused import why_not
@@ -86,7 +86,7 @@ OTHERS = {
     "tensor_data_layout",
     "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size",
     "n_deepstack_layers",
-    "attention.recurrent_layers", "attention.value_length_swa", "rope.dimension_count_swa",
+    "attention.key_length_mla", "attention.value_length_mla", "attention.recurrent_layers", "attention.value_length_swa", "rope.dimension_count_swa",
 }  # fmt: skip
 
 
@@ -128,6 +128,8 @@ def config_values(file: GgufFile, warnings: list) -> dict:
     _windows(file, prefix, values)
     if family.names is RECURRENT:
         _recurrent(file, prefix, values)
+    if family.settings is LATENT:
+        _latents(file, prefix, values)
     for key in ("bos_token_id", "eos_token_id"):
         if f"tokenizer.ggml.{key}" in file.settings:
             values[key] = file.get(f"tokenizer.ggml.{key}")
@@ -143,6 +145,24 @@ def config_values(file: GgufFile, warnings: list) -> dict:
         own = file.get(f"{prefix}rope.freq_base_swa") or family.local_theta
         values["rope_local_base_freq"] = own or values.get("rope_theta")
     return values
+
+
+def _latents(file: GgufFile, prefix: str, values: dict) -> None:
+    """Older files have the lengths of expanded heads, newer ones, under names of their own, beside the cache's. Models
+    of V3's form have V2's name, and sigmoids."""
+    key = file.get(f"{prefix}attention.key_length_mla", file.get(f"{prefix}attention.key_length"))
+    rope = file.get(f"{prefix}rope.dimension_count")
+    if not isinstance(key, int) or not isinstance(rope, int):
+        raise ModelError(f"{file.path}: {prefix}attention.key_length or rope.dimension_count is missing")
+    v = file.get(f"{prefix}attention.value_length_mla", file.get(f"{prefix}attention.value_length"))
+    values.update(qk_nope_head_dim=key - rope, qk_rope_head_dim=rope, v_head_dim=v, head_dim=rope)
+    values.setdefault("q_lora_rank", None)
+    if file.get(f"{prefix}expert_gating_func") == 2:
+        values["architectures"] = ["DeepseekV3ForCausalLM"]
+    elif values.get("n_group", 1) > 1:
+        values["topk_method"] = "group_limited_greedy"
+    values.setdefault("n_group", 1)
+    values.setdefault("topk_group", values["n_group"])
 
 
 def _main_layers(file: GgufFile) -> object:
@@ -221,7 +241,7 @@ def _rope(file: GgufFile, prefix: str, values: dict) -> None:
     rotated = get("rope.dimension_count")
     if rotated is not None and width and rotated != width:
         values["partial_rotary_factor"] = rotated / width
-    if get("attention.value_length") not in (None, width):
+    if get("attention.value_length") not in (None, width) and "kv_lora_rank" not in values:
         raise ModelError(
             f"{file.path}: heads of {width} have values of {get('attention.value_length')}, expected as many"
         )
@@ -233,6 +253,8 @@ def _rope(file: GgufFile, prefix: str, values: dict) -> None:
         scaling = {"rope_type": "linear", "factor": get("rope.scaling.factor") or get("rope.scale_linear")}
     elif kind == "yarn":
         log = get("rope.scaling.yarn_log_multiplier")
+        if log and "kv_lora_rank" in values:  # of DeepSeek's a tenth of it is stored
+            log = round(10 * log, 6)
         scaling = {
             "rope_type": "yarn",
             "factor": get("rope.scaling.factor"),
@@ -317,6 +339,8 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
     if parts[0] in WHOLE and len(parts) == 2:
         yield f"{WHOLE[parts[0]]}.{parts[1]}", tensor
         return
+    if len(parts) > 2 and parts[2] in ("attn_k_b", "attn_v_b") and len(tensor.shape) == 3:  # of each head
+        tensor = tensor.part(0, (tensor.shape[0] * tensor.shape[1], tensor.shape[2]))
     if parts[0] != "blk" or (len(parts) < 4 and parts[-1] not in UNENDED):
         yield name, tensor
         return

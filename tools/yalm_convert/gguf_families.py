@@ -69,6 +69,20 @@ SCORED = {
     "expert_weights_norm": "norm_topk_prob",
 }
 CHOICE = {"exp_probs_b": "mlp.gate.e_score_correction_bias"}
+# DeepSeek's. What `latents()` reads besides is none of config.json's.
+LATENT = {
+    **SCORED,
+    "attention.q_lora_rank": "q_lora_rank",
+    "attention.kv_lora_rank": "kv_lora_rank",
+    "expert_group_count": "n_group",
+    "expert_group_used_count": "topk_group",
+}
+LATENT_NAMES = {
+    "attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm", "attn_q_b": "self_attn.q_b_proj",
+    "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+    "attn_kv_b": "self_attn.kv_b_proj", "attn_k_b": "self_attn.k_b_proj", "attn_v_b": "self_attn.v_b_proj",
+    **CHOICE, **SHARED,
+}  # fmt: skip
 MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", True),
@@ -126,6 +140,7 @@ FAMILIES = {
         experts=MIXTRAL["experts"],
     ),
     "dots1": Family("Dots1ForCausalLM", settings=SCORED, always={"sliding_window": None}, names={**CHOICE, **SHARED}),
+    "deepseek2": Family("DeepseekV2ForCausalLM", settings=LATENT, names=LATENT_NAMES),
     "gemma2": Family("Gemma2ForCausalLM", names=AROUND),
     "gemma3": Family("Gemma3ForCausalLM", always={"sliding_window": None}, names=AROUND, local_theta=10000.0),
     "bert": Family("BertModel", settings=gguf_encoders.SETTINGS, names=gguf_encoders.NAMES),

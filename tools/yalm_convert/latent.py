@@ -69,7 +69,11 @@ def plan_latent(planner, name: str, stored: str) -> None:
     planner.weights(f"{name}.q", by_halves(q, nope))
     planner.weights(f"{name}.kv_a", by_halves(take("kv_a_proj_with_mqa", rank + rope, dim), rank))
     planner.norm(f"{name}.kv_a_norm", take("kv_a_layernorm", rank))
-    kv_b = take("kv_b_proj", heads * (nope + v), rank)
-    planner.floats(f"{name}.k_b", TurnedBlocks(kv_b, nope + v, nope))
-    planner.floats(f"{name}.v_b", Within(kv_b, nope + v, nope, v))
+    if f"{stored}.k_b_proj.weight" in planner.left:  # GGUF files have it so
+        planner.floats(f"{name}.k_b", take("k_b_proj", heads * rank, nope))
+        planner.floats(f"{name}.v_b", take("v_b_proj", heads * v, rank))
+    else:
+        kv_b = take("kv_b_proj", heads * (nope + v), rank)
+        planner.floats(f"{name}.k_b", TurnedBlocks(kv_b, nope + v, nope))
+        planner.floats(f"{name}.v_b", Within(kv_b, nope + v, nope, v))
     planner.weights(f"{name}.o", take("o_proj", dim, heads * v))

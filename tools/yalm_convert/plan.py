@@ -174,8 +174,9 @@ class Planner:
         return self.dtype
 
     def floats(self, name: str, source: Tensor) -> None:
-        """A matrix that the engine has in floats alone: --dtype's, or the source's."""
-        dtype = next((dtype for dtype in (self.dtype, source.default) if dtype in DTYPES), "bf16")
+        """A matrix that the engine has in floats alone: --dtype's, the source's, or of a quantised one fp16, which is
+        nearer than bf16."""
+        dtype = next((dtype for dtype in (self.dtype, source.default) if dtype in DTYPES), "fp16")
         self.plan.append(Planned(name, DTYPES[dtype], source))
 
     def exact(self, name: str, source: Tensor, factor: float = 1.0) -> None:

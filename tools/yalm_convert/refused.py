@@ -2,7 +2,7 @@
 of GGUF files, in lower case, letters and digits alone. The longest that fits counts."""
 
 LACKING = {
-    "latent attention (MLA)": "axk1 deepseek2 kimik25 longcatflash minicpm3 youtu",
+    "latent attention (MLA)": "axk1 kimik25 longcatflash minicpm3 youtu",
     "sparse attention to latents (DSA)": "deepseekv32 deepseekv4 glmdsa glmmoedsa",
     "Mamba's recurrence": "bamba falconh1 falconmamba granitehybrid granitemoehybrid jamba mamba nemotronh zamba",
     "a delta rule whose decay differs within a head (KDA)": "kimilinear",
