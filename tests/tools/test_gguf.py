@@ -48,10 +48,9 @@ MORE = {
     "dots-1": {**random.rows()["tiny-dots1"], "sliding_window": None},
     "phi3-window": random.phi3(128, 352, 2, 4, 2, 512, 256) | {"sliding_window": 48},
 }
-MORE |= {
-    f"{name}, one mscale": {**(config := random.rows()[f"tiny-{name}"]), "rope_scaling": config["rope_scaling"] | {"mscale": 0.9}}
-    for name in ("deepseek-v2-lite", "deepseek-v3")
-}  # fmt: skip
+for name in ("deepseek-v2-lite", "deepseek-v3"):  # in whose files there is one mscale for both
+    config = random.rows()[f"tiny-{name}"]
+    MORE[f"{name}, one mscale"] = {**config, "rope_scaling": config["rope_scaling"] | {"mscale": 0.9}}
 PRESETS = (
     "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral",
     "tiny-bias",

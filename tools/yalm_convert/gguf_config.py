@@ -86,7 +86,8 @@ OTHERS = {
     "tensor_data_layout",
     "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size",
     "n_deepstack_layers",
-    "attention.key_length_mla", "attention.value_length_mla", "attention.recurrent_layers", "attention.value_length_swa", "rope.dimension_count_swa",
+    "attention.key_length_mla", "attention.value_length_mla",
+    "attention.recurrent_layers", "attention.value_length_swa", "rope.dimension_count_swa",
 }  # fmt: skip
 
 

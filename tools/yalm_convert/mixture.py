@@ -20,8 +20,9 @@ ERRORS = {
 }  # KL divergence with all layers in one type, beside q4n's; in the order of steps
 STEPS = tuple(ERRORS)
 # KL divergence for each weight of a kind in q4n, the others exact, beside that of gate and up. output_gate's was not
-# measured, nor any of recurrent layers'.
+# measured, nor any of recurrent layers', nor of latents: of these kv_a makes the values, too.
 SENSITIVITY = {"v": 16.0, "q": 2.3, "k": 2.3, "output_gate": 2.3, "o": 1.9, "down": 1.5, "gate": 1.0, "up": 1.0}
+SENSITIVITY |= {"kv_a": 16.0, "q_a": 2.3}
 ENDS, AT_ENDS = 8, 1.5  # the layers of the first and last eighth are so much more sensitive
 UNITS = (("q", "k"), ("gate", "up"))
 LEAST_BITS, MOST_BITS = 4.25, 8.5  # a weight, the row scales of narrow matrices aside
