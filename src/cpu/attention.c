@@ -14,6 +14,7 @@ struct task {
     const struct cpu_kind *kind; // the layer's
     const float *sink_logits;    // (n_heads), a logit of each head without a key; NULL: none
     float softcap;               // of scores; 0: none
+    const float *slopes;         // (n_heads), by how much scores fall with each key of distance; NULL: not
     int layer, kv_head, thread;
     int first_token, n_tokens;   // of the batch
     int n_queries;               // n_tokens * group
@@ -51,7 +52,8 @@ static bool has_few(const struct cpu_kind *kind, int n)
 
 // The kernel on a run of consecutive slots, of which each query sees [first, last). k: (n_keys, head_dim), k_scales: (n_keys)
 // of int8.
-static void attend_keys(const struct task *task, const float *q, int slot, int n_keys, const void *k, const float *k_scales)
+static void attend_keys(const struct task *task, const float *q, int slot, int n_keys, const void *k, const float *k_scales,
+                        const float *bias)
 {
     const struct cpu_state *s = task->s;
     const struct cpu_kind *kind = task->kind;
@@ -83,8 +85,17 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         .next_k = task->next_k,
         .next_v = task->next_v,
         .fetching = s->fetching,
+        .bias = bias,
         .scratch = task->kernel_scratch,
     });
+}
+
+static void next_tile(const struct task *task)
+{
+    for (int i = 0; i < task->n_queries; i++) {
+        task->first[i] -= KEY_TILE;
+        task->last[i] -= KEY_TILE;
+    }
 }
 
 // A run of consecutive slots whose keys the policy decodes, a tile at a time into this thread's scratch.
@@ -96,11 +107,27 @@ static void attend_decoded(const struct task *task, const float *q, int slot, in
     for (int at = 0; at < n_keys; at += KEY_TILE) {
         const int n = n_keys - at < KEY_TILE ? n_keys - at : KEY_TILE;
         s->policy->decode_keys(s, task->layer, task->kv_head, slot + at, n, keys, scales);
-        attend_keys(task, q, slot + at, n, keys, scales);
-        for (int i = 0; i < task->n_queries; i++) { // of the next tile
-            task->first[i] -= KEY_TILE;
-            task->last[i] -= KEY_TILE;
-        }
+        attend_keys(task, q, slot + at, n, keys, scales, NULL);
+        next_tile(task);
+    }
+}
+
+// Keys at positions from `from` on, whose scores fall with their distance from the task's last token: from each token they
+// fall by as much less for all keys alike, which its softmax does not see.
+static void attend_sloping(const struct task *task, const float *q, int slot, int n_keys, int64_t from)
+{
+    const struct cpu_state *s = task->s;
+    const float *scales = cpu_key_scales(s, task->layer, task->kv_head);
+    const int64_t last = task->batch->position + task->first_token + task->n_tokens - 1;
+    for (int at = 0; at < n_keys; at += KEY_TILE) {
+        const int n = n_keys - at < KEY_TILE ? n_keys - at : KEY_TILE;
+        const uint8_t *keys = cpu_keys(s, task->layer, task->kv_head);
+        float bias[KEY_TILE];
+        for (int j = 0; j < n; j++)
+            bias[j] = task->slopes[task->kv_head] * (float)(from + at + j - last);
+        attend_keys(task, q, slot + at, n, keys + (size_t)(slot + at) * cpu_row_bytes(s, task->layer),
+                    scales ? scales + slot + at : NULL, bias);
+        next_tile(task);
     }
 }
 
@@ -114,7 +141,7 @@ static void attend_slots(const struct task *task, const float *q, int slot, int 
     const float *scales = cpu_key_scales(s, task->layer, task->kv_head);
     const size_t at = (size_t)slot * cpu_row_bytes(s, task->layer);
     attend_keys(task, q, slot, n_keys, (const uint8_t *)cpu_keys(s, task->layer, task->kv_head) + at,
-                scales ? scales + slot : NULL);
+                scales ? scales + slot : NULL, NULL);
 }
 
 static int clamp_to(int64_t x, int n)
@@ -168,7 +195,10 @@ static void attend_positions(const struct task *task, int64_t from, int64_t to)
             task->first[i] = 0;
             task->last[i] = n_keys;
         }
-        attend_slots(task, q, kv_slot(kv, from), n_keys);
+        if (task->slopes)
+            attend_sloping(task, q, kv_slot(kv, from), n_keys, from);
+        else
+            attend_slots(task, q, kv_slot(kv, from), n_keys);
     }
 }
 
@@ -242,6 +272,7 @@ static struct task task_of_step(struct cpu_state *s, const struct batch *batch, 
     struct task task = task_make(s, batch, step->layer, me);
     task.softcap = step->number;
     task.sink_logits = step->weights->sink_logits;
+    task.slopes = s->weights->alibi_slopes;
     return task;
 }
 

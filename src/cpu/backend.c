@@ -38,13 +38,19 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
         return error_set(error, YALM_USAGE, "attention: found '%s', the CPU has: %s", options->attention, known);
     }
     if (strcmp(options->attention, policy_dense.name) != 0 && !recipe_selects(&outline))
-        return error_set(error, YALM_USAGE, "attention: found %s, but this model's tokens %s: use dense", options->attention,
-                         outline.traits & TRAIT_LATENT ? "keep latents, not keys (MLA)"
-                                                       : "see those behind them, and come together");
+        return error_set(error, YALM_USAGE, "attention: found %s, but this model's %s: use dense", options->attention,
+                         outline.traits & TRAIT_LATENT  ? "tokens keep latents, not keys (MLA)"
+                         : outline.traits & TRAIT_ALIBI ? "scores fall with the distance (ALiBi)"
+                                                        : "tokens see those behind them, and come together");
     if (options->kv == YALM_KV_INT8 && config->latent.kv_rank)
         return error_set(
             error, YALM_USAGE,
             "kv: found int8, but this model keeps latents (MLA), whose rows one scale would spoil: use fp16 or fp32");
+    // Sinks would stand where no key was; and a query's bits depend on the last token beside it.
+    if ((outline.traits & TRAIT_ALIBI) && (options->endless || options->exact))
+        return error_set(error, YALM_USAGE, "%s: not with a model that has ALiBi: %s",
+                         options->endless ? "endless session" : "exact bits",
+                         options->endless ? "limit the tokens (-n) to the context" : "leave serve.exact off");
     const yalm_status status = plan_resolve(&options->activations, outline.types, outline.block_types, error);
     if (status != YALM_OK)
         return status;

@@ -276,7 +276,7 @@ static void size_kind(struct cpu_state *s, const struct backend_plan *plan, int 
         kind->fixed = NULL;
     if (s->plan.exact) // its units are those of the keys that stand together
         kind->fixed = NULL;
-    if (s->recipe.traits & TRAIT_CAPPED) { // which only the kernels in floats have
+    if (s->recipe.traits & (TRAIT_CAPPED | TRAIT_ALIBI)) { // which only the kernels in floats have
         kind->fixed = NULL;
         kind->few = NULL;
     }

@@ -6,6 +6,7 @@ enum activation {
     ACTIVATION_GELU,     // GELU by tanh: 0.5 gate (1 + tanh(sqrt(2 / π) (gate + 0.044715 gate³))) * up
     ACTIVATION_CLAMPED,  // g / (1 + e^-1.702g) * (u + 1), where g = min(gate, 7) and u = up, held within ±7
     ACTIVATION_GELU_ERF, // GELU itself: 0.5 gate (1 + erf(gate / sqrt(2))) * up
+    ACTIVATION_RELU2,    // max(gate, 0)² * up
     ACTIVATIONS
 };
 

@@ -38,7 +38,7 @@ static yalm_status refuse(const struct config_reader *r, const char *what, const
 
 static yalm_status read_names(struct config_reader *r)
 {
-    static const char *const activations[ACTIVATIONS] = {"silu", "gelu_tanh", "clamped", "gelu"};
+    static const char *const activations[ACTIVATIONS] = {"silu", "gelu_tanh", "clamped", "gelu", "relu2"};
     const char *name, *activation;
     yalm_status status = json_get_string(&name, &r->object, "architecture", r->error);
     if (status == YALM_OK && strlen(name) >= sizeof r->config->architecture)
@@ -51,7 +51,7 @@ static yalm_status read_names(struct config_reader *r)
     while (a < ACTIVATIONS && strcmp(activation, activations[a]) != 0)
         a++;
     if (a == ACTIVATIONS)
-        return refuse(r, "config.activation", activation, "silu, gelu_tanh, gelu or clamped");
+        return refuse(r, "config.activation", activation, "silu, gelu_tanh, gelu, relu2 or clamped");
     r->config->activation = (enum activation)a;
     snprintf(r->config->architecture, sizeof r->config->architecture, "%s", name);
     return YALM_OK;
@@ -116,6 +116,10 @@ static const struct member {
     {"post_norm", FLAG, AT(post_norm), 0, 1, true},
     {"bare_first", FLAG, AT(bare_first), 0, 1, true},
     {"ungated", FLAG, AT(ungated), 0, 1, true},
+    {"parallel", FLAG, AT(parallel), 0, 1, true},
+    {"one_norm", FLAG, AT(one_norm), 0, 1, true},
+    {"classifier_bias", FLAG, AT(classifier_bias), 0, 1, true},
+    {"alibi", FLAG, AT(alibi), 0, 1, true},
     {"learned_positions", FLAG, AT(learned_positions), 0, 1, true},
     {"n_token_types", SIZE, AT(n_token_types), 0, MAX_TOKEN_TYPES, true},
 };

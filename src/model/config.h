@@ -115,13 +115,17 @@ struct model_config {
     bool layer_scale;    // what leaves a layer has a factor
     int layer_input_dim; // of an input that each layer has for itself (Gemma's per-layer embeddings); 0: none
     // Of models that read a whole text at once, or have what GPT-2 had before Llama.
-    bool bidirectional;               // tokens see those behind them, too; there are no logits
-    bool layer_norm;                  // every norm is LayerNorm, not RMSNorm
-    bool norm_bias;                   // with a bias
-    bool embedding_norm;              // what enters the first layer is normalised
-    bool post_norm;                   // a block does x = norm(x + block(x)), and so there is no last norm
-    bool bare_first;                  // the first layer's attention reads x as it is
-    bool ungated;                     // an MLP is down · activation(up · x)
+    bool bidirectional;  // tokens see those behind them, too; there are no logits
+    bool layer_norm;     // every norm is LayerNorm, not RMSNorm
+    bool norm_bias;      // with a bias
+    bool embedding_norm; // what enters the first layer is normalised
+    bool post_norm;      // a block does x = norm(x + block(x)), and so there is no last norm
+    bool bare_first;     // the first layer's attention reads x as it is
+    bool ungated;        // an MLP is down · activation(up · x)
+    bool parallel;       // a layer does x + attention(norm(x)) + mlp(norm(x))
+    bool one_norm;       // both by the same norm
+    bool classifier_bias;
+    bool alibi;                       // each head's scores fall with the distance (Press et al., arXiv 2108.12409)
     bool learned_positions;           // each position has a row that is added to the embedding
     int n_token_types;                // so has each of these; 0: none
     enum pooling pooling;             // NONE: it was not trained to make vectors

@@ -83,6 +83,12 @@ static yalm_status check_encoder(const struct check *r)
         return refuse_beside(r, fact, "experts, recurrent layers, inputs of layers, shared keys or an MTP head");
     if (c->layer_norm && (c->norms_after || c->norms_around || c->qk_norm || c->whole_qk_norm || c->v_norm))
         return refuse_beside(r, "layer_norm", "norms_after, norms_around or norms of heads, which are RMSNorm");
+    if ((c->parallel || c->classifier_bias) && (!c->layer_norm || c->post_norm || c->bidirectional))
+        return refuse_beside(r, c->parallel ? "parallel" : "classifier_bias", "RMSNorm, post_norm or bidirectional");
+    if (c->alibi && (c->n_heads != c->n_kv_heads || config_n_kinds(c) > 1 || c->bidirectional || c->mtp.there))
+        return refuse_beside(r, "alibi", "fewer KV heads than heads, kinds of layers, bidirectional or an MTP head");
+    if (c->one_norm && !c->parallel)
+        return refuse_beside(r, "one_norm", "blocks that come one after the other");
     if (c->norm_bias && !c->layer_norm)
         return refuse_beside(r, "norm_bias", "RMSNorm, which has none");
     if (c->post_norm && (c->norms_after || c->norms_around || c->bare_first))

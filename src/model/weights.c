@@ -88,11 +88,12 @@ static void bind_norms(struct binder *b, struct layer_weights *w, int l)
     const struct model_config *c = b->config;
     const bool bare = c->bare_first && l == 0;
     const float *attention = bare ? NULL : take_vector(b, layer_name(l, -1, "attention_norm").text, c->hidden_dim);
-    const float *ffn = take_vector(b, layer_name(l, -1, "ffn_norm").text, c->hidden_dim);
+    const float *ffn = c->one_norm ? attention : take_vector(b, layer_name(l, -1, "ffn_norm").text, c->hidden_dim);
     if (c->norm_bias && attention)
         w->attention_norm_bias = take_vector(b, layer_name(l, -1, "attention_norm_bias").text, c->hidden_dim);
     if (c->norm_bias)
-        w->ffn_norm_bias = take_vector(b, layer_name(l, -1, "ffn_norm_bias").text, c->hidden_dim);
+        w->ffn_norm_bias =
+            c->one_norm ? w->attention_norm_bias : take_vector(b, layer_name(l, -1, "ffn_norm_bias").text, c->hidden_dim);
     *(c->norms_after ? &w->attention_post_norm : &w->attention_norm) = attention;
     *(c->norms_after ? &w->ffn_post_norm : &w->ffn_norm) = ffn;
     if (c->norms_around) {
@@ -274,6 +275,8 @@ static void bind_embedding(struct binder *b)
         w->positions = take_matrix(b, "positions", c->context_length, c->hidden_dim, false);
     if (c->n_token_types)
         w->token_types = take_matrix(b, "token_types", c->n_token_types, c->hidden_dim, false);
+    if (c->alibi)
+        w->alibi_slopes = take_vector(b, "alibi_slopes", c->n_heads);
     if (c->embedding_norm)
         w->embedding_norm = take_vector(b, "embedding_norm", c->hidden_dim);
     if (c->embedding_norm && c->norm_bias)
@@ -326,6 +329,8 @@ static void bind_all(struct binder *b)
         w->norm_bias = take_vector(b, "norm_bias", c->hidden_dim);
     bind_heads(b);
     w->classifier = c->tied_embeddings ? w->embedding : take_matrix(b, "classifier", c->vocab_size, c->hidden_dim, true);
+    if (c->classifier_bias)
+        w->classifier_bias = take_vector(b, "classifier_bias", c->vocab_size);
     if (c->mtp.there) {
         w->mtp_projection = take_matrix(b, "mtp.projection", c->hidden_dim, 2 * c->hidden_dim, true);
         w->mtp_embedding_norm = take_vector(b, "mtp.embedding_norm", c->hidden_dim);

@@ -83,12 +83,14 @@ struct model_weights {
     struct matrix embedding;              // (vocab_size, hidden_dim)
     struct matrix positions, token_types; // (context_length, hidden_dim), (n_token_types, hidden_dim); data NULL: none
     const float *embedding_norm, *embedding_norm_bias; // (hidden_dim); NULL: none
+    const float *alibi_slopes;                         // (n_heads): of all layers; NULL: none
     struct matrix layer_embedding,
         layer_projection;                  // (vocab_size, n_layers * layer_input_dim), (that, hidden_dim); data NULL: none
     const float *layer_projection_norm;    // (layer_input_dim)
     struct layer_weights *layers;          // (n_layers), and the head's
     const float *norm, *norm_bias;         // (hidden_dim); NULL: none
     struct matrix classifier;              // (vocab_size, hidden_dim); the embedding where tied
+    const float *classifier_bias;          // (vocab_size); NULL: none
     struct matrix dense[CONFIG_MAX_DENSE]; // (dense_dims[i], what the one before makes), fp32: of a pooled vector
     struct matrix score_dense, score_out;  // (hidden_dim, hidden_dim), (1, hidden_dim), fp32
     const float *score_dense_bias, *score_out_bias; // (hidden_dim), (1); the first with score_normed: NULL

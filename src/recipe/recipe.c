@@ -65,7 +65,7 @@ static unsigned attention_traits(const struct model_config *c, int layer)
            (c->sink_logits ? TRAIT_SINK_LOGITS : 0u) | (c->query_growth > 0 ? TRAIT_GROWING : 0u) |
            (kind->shares_keys ? TRAIT_OTHERS_KEYS : 0u) | (config_n_kinds(c) > 1 ? TRAIT_KIND : 0u) |
            (kind->head_dim || kind->n_kv_heads ? TRAIT_WIDTH : 0u) | (c->bidirectional ? TRAIT_BOTH_WAYS : 0u) |
-           (c->latent.kv_rank ? TRAIT_LATENT : 0u);
+           (c->alibi ? TRAIT_ALIBI : 0u) | (c->latent.kv_rank ? TRAIT_LATENT : 0u);
 }
 
 static struct attending attending(const struct model_config *c, int layer)
@@ -89,6 +89,21 @@ static void read_norm(struct step *step, const struct model_config *c, const flo
     step->norm = weight;
     step->norm_bias = bias;
     step->traits |= norm_trait(c);
+}
+
+static void units(struct writer *out, const struct expert_weights *ffn)
+{
+    const struct model_config *c = out->config;
+    const bool own_width = c->kinds[c->kind_of_layer[out->layer]].ffn_dim > 0;
+    struct step step = {.op = OP_UNITS,
+                        .in = BUFFER_X,
+                        .activation = c->activation,
+                        .traits = activation_trait(c) | (own_width ? TRAIT_WIDTH : 0u) | (c->ungated ? TRAIT_UNGATED : 0u),
+                        .observed = input(out, INPUT_FFN)};
+    read_norm(&step, c, out->w->ffn_norm, out->w->ffn_norm_bias);
+    multiply(&step, &ffn->gate, ffn->gate_bias, BUFFER_UNITS);
+    multiply(&step, &ffn->up, ffn->up_bias, BUFFER_UNITS);
+    put_step(out, step);
 }
 
 static void attend(struct writer *out)
@@ -150,6 +165,8 @@ static void attention(struct writer *out)
     qkv.n_exact = qkv.n_w;
     multiply(&qkv, &w->output_gate, w->output_gate_bias, BUFFER_GATES);
     put_step(out, qkv);
+    if (c->parallel) // the feed-forward block reads x before anything is added to it
+        units(out, &w->experts[0]);
     const struct attending how = attending(c, out->layer);
     if (c->qk_norm || c->whole_qk_norm || c->v_norm)
         put_step(out, (struct step){.op = OP_HEAD_NORM,
@@ -187,21 +204,6 @@ static void recurrence(struct writer *out)
 }
 
 // ------------------------------------------------------------------------------------------ feed-forward
-
-static void units(struct writer *out, const struct expert_weights *ffn)
-{
-    const struct model_config *c = out->config;
-    const bool own_width = c->kinds[c->kind_of_layer[out->layer]].ffn_dim > 0;
-    struct step step = {.op = OP_UNITS,
-                        .in = BUFFER_X,
-                        .activation = c->activation,
-                        .traits = activation_trait(c) | (own_width ? TRAIT_WIDTH : 0u) | (c->ungated ? TRAIT_UNGATED : 0u),
-                        .observed = input(out, INPUT_FFN)};
-    read_norm(&step, c, out->w->ffn_norm, out->w->ffn_norm_bias);
-    multiply(&step, &ffn->gate, ffn->gate_bias, BUFFER_UNITS);
-    multiply(&step, &ffn->up, ffn->up_bias, BUFFER_UNITS);
-    put_step(out, step);
-}
 
 // Those that a token goes through of many. Where they have norms of their own, their sum is joined to the shared expert's,
 // later.
@@ -246,7 +248,7 @@ static void feed_forward(struct writer *out)
     const struct layer_weights *w = out->w;
     const bool chosen = config_has_experts(c, out->layer), shared = chosen && c->shared_ffn_dim > 0;
     const struct expert_weights *ffn = chosen ? &w->shared : &w->experts[0];
-    if (shared || !chosen)
+    if ((shared || !chosen) && !c->parallel)
         units(out, ffn);
     if (shared && c->shared_gate)
         put_step(out, (struct step){.op = OP_WEIGH, .in = BUFFER_X, .out = {BUFFER_UNITS}, .norm = w->ffn_norm, .weights = w});
@@ -334,7 +336,7 @@ static void logits(struct writer *out, const struct model_weights *w)
 {
     struct step classifier = {.op = OP_PROJECT, .in = BUFFER_X, .observed = input(out, 0)};
     read_norm(&classifier, out->config, w->norm, w->norm_bias);
-    multiply(&classifier, &w->classifier, NULL, BUFFER_LOGITS);
+    multiply(&classifier, &w->classifier, w->classifier_bias, BUFFER_LOGITS);
     put_step(out, classifier);
     if (out->config->logits_softcap > 0)
         put_step(out, (struct step){.op = OP_CAP, .out = {BUFFER_LOGITS}, .number = out->config->logits_softcap});

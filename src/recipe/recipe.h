@@ -69,12 +69,13 @@ enum trait {
     TRAIT_ROWS = 1 << 15,        // EMBED: positions or types have rows of their own
     TRAIT_LATENT = 1 << 16,      // ATTEND: rows of keys are the values, too; HEAD_NORM: of latents
     TRAIT_GROUPS = 1 << 17,      // ROUTE: among experts of the best groups
+    TRAIT_ALIBI = 1 << 18,       // ATTEND: scores fall with the distance
 };
 enum {
     TRAITS_OF_ATTENTION = TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND |
-                          TRAIT_BOTH_WAYS | TRAIT_LATENT,
+                          TRAIT_BOTH_WAYS | TRAIT_LATENT | TRAIT_ALIBI,
     // What the CPU alone has, in one process.
-    TRAITS_OF_CPU = TRAIT_BOTH_WAYS | TRAIT_UNGATED | TRAIT_LAYER_NORM | TRAIT_ROWS | TRAIT_LATENT | TRAIT_GROUPS,
+    TRAITS_OF_CPU = TRAIT_BOTH_WAYS | TRAIT_UNGATED | TRAIT_LAYER_NORM | TRAIT_ROWS | TRAIT_LATENT | TRAIT_GROUPS | TRAIT_ALIBI,
 };
 
 enum { STEP_MATRICES = 6, NOT_OBSERVED = -1 };
@@ -165,8 +166,9 @@ static inline bool recipe_within(const struct recipe *recipe, unsigned ops, unsi
 {
     return !(recipe->ops & ~ops) && !(recipe->traits & ~traits);
 }
-// Whether methods that select keys serve it: tokens come one by one, see those before them, and have keys beside values.
+// Whether methods that select keys serve it: tokens come one by one, see those before them, however far away, and have keys
+// beside values.
 static inline bool recipe_selects(const struct recipe *recipe)
 {
-    return !(recipe->traits & (TRAIT_BOTH_WAYS | TRAIT_LATENT));
+    return !(recipe->traits & (TRAIT_BOTH_WAYS | TRAIT_LATENT | TRAIT_ALIBI));
 }

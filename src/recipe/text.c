@@ -51,6 +51,7 @@ static void say_step(struct listing *text, const struct step *step)
         {TRAIT_ROWS, "of positions or types, too"},
         {TRAIT_LATENT, "of latents"},
         {TRAIT_GROUPS, "among groups"},
+        {TRAIT_ALIBI, "ALiBi"},
     };
     listing_add(text, "%s", ops[step->op]);
     if (step->n_w > 1 && step->op == OP_PROJECT)

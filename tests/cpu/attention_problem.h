@@ -6,7 +6,8 @@ struct problem {
     enum kv_type kv;
     enum dtype type; // of the same elements; of int8, of k_exact and v_exact
     int n_queries, n_keys, head_dim;
-    float softcap; // 0: none
+    float softcap;     // 0: none
+    const float *bias; // (n_keys); NULL: none
     float *q, *acc, *max, *sum;
     void *k, *v;
     float *k_scales, *v_scales; // of int8
@@ -102,6 +103,7 @@ static inline void attend(struct fixture *f, const struct problem *p, int from, 
         .n_keys = to - from,
         .head_dim = p->head_dim,
         .softcap = p->softcap,
+        .bias = p->bias ? p->bias + from : NULL,
         .first = p->first ? first : NULL,
         .last = p->first ? last : NULL,
         .fetching = {.streams = 2 + (from + to) % 2 * 2, .to_l2 = (from + to) / 2 % 2},

@@ -30,12 +30,13 @@ static void check_query(const struct problem *p, int i)
         }
         if (p->softcap > 0)
             scores[j] = p->softcap * tanh(scores[j] / p->softcap);
+        scores[j] += p->bias ? (double)p->bias[j] : 0;
         max = fmax(max, scores[j]);
         magnitude = fmax(magnitude, terms);
     }
     for (int j = first; j < last; j++)
         sum += weights[j] = exp(scores[j] - max);
-    const double score_error = 2 * sum_error(d) * magnitude + 1e-6 * p->softcap; // of e^x in tanh
+    const double score_error = 2 * sum_error(d) * magnitude + 1e-6 * p->softcap + (p->bias ? 1e-6 : 0); // of e^x in tanh
     const double relative = expm1(score_error) + 4e-6 + 2 * sum_error(last - first);
     assert_near(p->max[i], max, score_error, "max", i, 0);
     assert_near(p->sum[i] * exp(p->max[i] - max), sum, (relative + score_error) * sum, "sum", i, 0);
@@ -130,6 +131,19 @@ static void test_capped_scores(void **state)
     }
 }
 
+// Of every cache, length of a head and number of queries: what is added to the scores.
+static void test_biased_scores(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int round = 0; round < 90; round++) {
+        struct problem p = make_problem(f, (enum kv_type)(round % KV_TYPES), 1 + below(f, round % 4 ? 8 : 70),
+                                        1 + below(f, 300), head_dims[round % N_HEAD_DIMS], 1.0);
+        p.bias = random_floats(f, (size_t)p.n_keys, 3.0);
+        random_masks(f, &p);
+        check(f, &p);
+    }
+}
+
 static void test_nothing_seen(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -214,6 +228,7 @@ int main(void)
         {"sizes past the blocks equal the reference", test_blocks},
         {"random masks", test_masks},
         {"capped scores", test_capped_scores},
+        {"biased scores", test_biased_scores},
         {"queries that see nothing stay as they were", test_nothing_seen},
         {"causal and sliding masks", test_causal},
         {"scores of 1e4 do not overflow", test_large_scores},

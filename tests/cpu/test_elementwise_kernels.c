@@ -139,7 +139,7 @@ static void test_other_activations(void **state)
     struct fixture *f = fixture_of(state);
     for (int l = 0; l < N_LENGTHS; l++) {
         const int n = lengths[l];
-        for (int a = ACTIVATION_GELU; a <= ACTIVATION_GELU_ERF; a++) {
+        for (int a = ACTIVATION_GELU; a < ACTIVATIONS; a++) {
             float *gate = random_floats(f, (size_t)n, l % 2 ? 90.0 : 5.0), *up = random_floats(f, (size_t)n, 12.0),
                   before[1000];
             memcpy(before, gate, sizeof *gate * (size_t)n);
@@ -147,20 +147,22 @@ static void test_other_activations(void **state)
             for (int i = 0; i < n; i++) {
                 const double expected = a == ACTIVATION_GELU       ? gelu(before[i]) * up[i]
                                         : a == ACTIVATION_GELU_ERF ? gelu_erf(before[i]) * up[i]
+                                        : a == ACTIVATION_RELU2    ? fmax(before[i], 0) * fmax(before[i], 0) * up[i]
                                                                    : clamped(before[i], up[i]);
                 // Beside e^x's error, and float's of its argument: far out in the negative that is many units, of next to
                 // nothing.
                 const double bound = 4e-6 * fabs(expected) + 2e-7 * fabs(up[i]) + 1e-6;
-                assert_near(gate[i], expected, bound, a == ACTIVATION_GELU ? "gelu" : "clamped", i, n);
+                assert_near(gate[i], expected, bound, "activation", i, n);
             }
             release(f);
         }
     }
-    float gate[3] = {NAN, NAN, NAN}, up[3] = {1, 1, 1};
+    float gate[4] = {NAN, NAN, NAN, NAN}, up[4] = {1, 1, 1, 1};
     f->kernels->activate[ACTIVATION_GELU](gate, up, 1);
     f->kernels->activate[ACTIVATION_CLAMPED](gate + 1, up, 1);
     f->kernels->activate[ACTIVATION_GELU_ERF](gate + 2, up, 1);
-    assert_true(isnan(gate[0]) && isnan(gate[1]) && isnan(gate[2]));
+    f->kernels->activate[ACTIVATION_RELU2](gate + 3, up, 1);
+    assert_true(isnan(gate[0]) && isnan(gate[1]) && isnan(gate[2]) && isnan(gate[3]));
     // Where little is left of it, that is right to a few units: no difference of two large numbers.
     for (float x = -10; x < 0; x += 0.37f) {
         float y = x;

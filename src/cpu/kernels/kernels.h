@@ -98,7 +98,7 @@ struct attend_args {
         // machine_fetching(); 2 streams: keys and values are fetched one after the other, 4: together. Results do not depend on
         // it
         fetching;
-    const float *bias; // (n_keys): what is added to the scores, at most 80; NULL: nothing. Taken of at most 8 queries
+    const float *bias; // (n_keys): what is added to the scores, at most 80; NULL: nothing. In integers of at most 8 queries
     void *scratch;     // (attend_scratch) bytes, this thread's own, 64-byte aligned
 };
 

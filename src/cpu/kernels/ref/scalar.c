@@ -61,6 +61,12 @@ static void scalar_gelu_erf_multiply(float *gate, const float *up, int n)
         gate[i] = (float)(0.5 * gate[i] * erfc(-0.70710678118654752 * (double)gate[i]) * up[i]);
 }
 
+static void scalar_relu2_multiply(float *gate, const float *up, int n)
+{
+    for (int i = 0; i < n; i++)
+        gate[i] = (gate[i] < 0 ? 0 : gate[i] * gate[i]) * up[i];
+}
+
 static void scalar_clamped_multiply(float *gate, const float *up, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -275,7 +281,8 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .activate = {[ACTIVATION_SILU] = scalar_silu_multiply,
                  [ACTIVATION_GELU] = scalar_gelu_multiply,
                  [ACTIVATION_CLAMPED] = scalar_clamped_multiply,
-                 [ACTIVATION_GELU_ERF] = scalar_gelu_erf_multiply},
+                 [ACTIVATION_GELU_ERF] = scalar_gelu_erf_multiply,
+                 [ACTIVATION_RELU2] = scalar_relu2_multiply},
     .softcap = scalar_softcap,
     .add = scalar_add,
     .add_scaled = scalar_add_scaled,

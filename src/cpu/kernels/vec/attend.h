@@ -168,6 +168,16 @@ static __attribute__((noinline)) void softcap_rows(float *scores, ptrdiff_t ld, 
         softcap_vecs(scores + s * ld, cap, n);
 }
 
+// Scores [0, n) of n_rows rows += bias (n) of the keys; there is room for whole vectors.
+VEC_INLINE void bias_rows(float *scores, ptrdiff_t ld, int n_rows, const float *bias, int n)
+{
+    for (int j = 0; j < n; j += VEC) {
+        const vec x = n - j < VEC ? vec_load_part(bias + j, n - j) : vec_load(bias + j);
+        for (int s = 0; s < n_rows; s++)
+            vec_store(scores + s * ld + j, vec_add(x, vec_load(scores + s * ld + j)));
+    }
+}
+
 // Lines, or rows, to fetch at each of `steps` steps.
 VEC_INLINE int fetch_rate(const struct fetch *f, int steps)
 {
@@ -337,17 +347,6 @@ VEC_INLINE void few_scale(int n_queries, float *scores, const float *scales, int
     }
 }
 
-// scores (n_queries, FEW_KEYS) += bias (n) of the keys.
-VEC_INLINE void few_add(int n_queries, float *scores, const float *bias, int n)
-{
-    for (int j = 0; j < n; j += VEC) {
-        const vec x = n - j < VEC ? vec_load_part(bias + j, n - j) : vec_load(bias + j);
-#pragma GCC unroll 16
-        for (int s = 0; s < n_queries; s++)
-            vec_store(scores + s * FEW_KEYS + j, vec_add(x, vec_load(scores + s * FEW_KEYS + j)));
-    }
-}
-
 // Queries [i, i + n_queries) of a block: scores, softmax, outputs. `values` and `keys` are what may be fetched meanwhile.
 VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct attend_args *a, int i, int at, int n,
                             struct fetch *values, struct fetch *keys)
@@ -361,7 +360,7 @@ VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct atten
     if (a->softcap > 0)
         softcap_rows(scores, FEW_KEYS, n_queries, n, a->softcap);
     if (a->bias)
-        few_add(n_queries, scores, a->bias + at, n);
+        bias_rows(scores, FEW_KEYS, n_queries, a->bias + at, n);
     struct view views[8];
     for (int s = 0; s < n_queries; s++)
         views[s] = view_of(a, i + s, at, n);

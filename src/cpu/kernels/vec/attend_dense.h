@@ -281,7 +281,7 @@ VEC_INLINE void dense_weights(enum kv_type type, int n_queries, const struct att
     if (type == KV_INT8)
         few_scale(n_queries, scores, a->k_scales + at, n);
     if (a->bias)
-        few_add(n_queries, scores, a->bias + at, n);
+        bias_rows(scores, FEW_KEYS, n_queries, a->bias + at, n);
     softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, acc, head_dim, a->max + i, a->sum + i, NULL);
     if (type == KV_INT8)
         few_scale(n_queries, scores, a->v_scales + at, n);

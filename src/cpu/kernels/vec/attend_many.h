@@ -123,6 +123,8 @@ VEC_INLINE void many_softmax(const struct many *m, const struct attend_args *a, 
         float *scores = m->scores + (ptrdiff_t)i * MANY_KEYS;
         if (a->softcap > 0 && seen.last > 0)
             softcap_rows(scores + from, MANY_KEYS, n, seen.last - from, a->softcap);
+        if (a->bias && seen.last > 0)
+            bias_rows(scores + from, MANY_KEYS, n, a->bias + b->key + from, seen.last - from);
         if (seen.last > 0)
             softmax_rows(scores, MANY_KEYS, n, seen, b->views + i, a->acc + (b->query + i) * (ptrdiff_t)a->head_dim,
                          a->head_dim, a->max + b->query + i, a->sum + b->query + i, NULL);

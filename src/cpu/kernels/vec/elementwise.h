@@ -141,6 +141,15 @@ VEC_INLINE void gelu_erf_multiply(float *gate, const float *up, int n)
         vec_store_part(gate + i, vec_mul(gelu_erf(vec_load_part(gate + i, n - i)), vec_load_part(up + i, n - i)), n - i);
 }
 
+VEC_INLINE void relu2_multiply(float *gate, const float *up, int n)
+{
+    for (int i = 0; i < n; i += VEC) {
+        const int part = n - i < VEC ? n - i : VEC;
+        const vec x = vec_max(vec_zero(), vec_load_part(gate + i, part)); // in this order NaN passes
+        vec_store_part(gate + i, vec_mul(vec_mul(x, x), vec_load_part(up + i, part)), part);
+    }
+}
+
 VEC_INLINE vec clamped(vec gate, vec up)
 {
     const vec g = vec_min(vec_set(CLAMPED_LIMIT), gate); // in this order NaN passes

@@ -49,7 +49,8 @@ static void fp8_e5m2_to_floats(float *y, const void *x, int n)
         .activate = {[ACTIVATION_SILU] = silu_multiply,                                                                        \
                      [ACTIVATION_GELU] = gelu_multiply,                                                                        \
                      [ACTIVATION_CLAMPED] = clamped_multiply,                                                                  \
-                     [ACTIVATION_GELU_ERF] = gelu_erf_multiply},                                                               \
+                     [ACTIVATION_GELU_ERF] = gelu_erf_multiply,                                                                \
+                     [ACTIVATION_RELU2] = relu2_multiply},                                                                     \
         .softcap = softcap, .add = add, .add_scaled = add_scaled, .sigmoid_multiply = sigmoid_multiply, .convolve = convolve,  \
         .delta_rule = delta_rule,                                                                                              \
         .to_fp32 = {[DTYPE_FP32] = fp32_to_floats,                                                                             \
