@@ -2,6 +2,9 @@
 fills them."""
 
 
+from random_hf_classic import PLACES, classic_shapes
+
+
 def recurrent_shapes(c, p):
     dim, heads, width = c["hidden_size"], c["linear_num_value_heads"], c["linear_conv_kernel_dim"]
     values = heads * c["linear_value_head_dim"]
@@ -271,6 +274,8 @@ def mtp_shapes(c):
 def tensor_shapes(c):
     if c["model_type"] == "gemma4_text":
         return gemma4_shapes(c)
+    if c["model_type"] in PLACES:
+        return classic_shapes(c)
     dim, vocab = c["hidden_size"], c["vocab_size"]
     shapes = {"model.embed_tokens.weight": (vocab, dim)}
     for i in range(c["num_hidden_layers"]):

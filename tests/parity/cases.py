@@ -17,6 +17,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import random_hf_classic as classic  # noqa: E402
 import random_hf_model as generator  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden/logits"
@@ -82,7 +83,7 @@ def make_cases():
         "tiny-gemma4-e": 192,
     }
     presets = {name: config for name, config in generator.PRESETS.items() if name.startswith("tiny-")}
-    lengths |= dict.fromkeys(ROWS, 304)
+    lengths |= dict.fromkeys([*ROWS, *classic.presets()], 304)
     cases = [Case(name, config, n_tokens=lengths.get(name, 160)) for name, config in presets.items()]
     moe_step = generator.qwen3_moe(
         96, 200, 4, 4, 1, 320, 256, head_dim=24, experts=4, active=1, decoder_sparse_step=2, norm_topk_prob=True
@@ -236,6 +237,11 @@ def make_cases():
         Case("qwen3-yarn", generator.qwen3(*SMALL, head_dim=16, rope_scaling=yarn())),
         Case("qwen3-moe-raw", generator.qwen3_moe(*SMALL, head_dim=32, experts=5, active=2, norm_topk_prob=False)),
         Case("qwen3-moe-step", moe_step, "bf16"),
+        Case("stablelm-parallel", classic.stablelm(use_parallel_residual=True), "bf16"),
+        Case("gpt-neox-one-by-one", classic.gpt_neox(use_parallel_residual=False, attention_bias=False), "bf16"),
+        Case("falcon-two-norms", classic.falcon(new_decoder_architecture=True, num_kv_heads=2), "bf16"),
+        Case("falcon-one-by-one", classic.falcon(multi_query=False, parallel_attn=False, bias=True)),
+        Case("gpt-bigcode-heads", classic.bigcode() | dict(multi_query=False), "fp16"),
         Case("yarn-mscale", generator.llama(*SMALL, rope_scaling=yarn(mscale=0.9, mscale_all_dim=0.5))),
     ]
     return {case.name: case for case in cases}

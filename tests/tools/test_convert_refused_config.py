@@ -7,7 +7,7 @@ import pytest
 YARN = {"rope_type": "yarn", "factor": 4.0}
 CONFIGS = [
     # base, changes, what the message says
-    ("llama", {"architectures": ["FalconForCausalLM"]}, 'architectures: ["FalconForCausalLM"] is not supported'),
+    ("llama", {"architectures": ["PersimmonForCausalLM"]}, 'architectures: ["PersimmonForCausalLM"] is not supported'),
     (
         "llama",
         {"architectures": ..., "model_type": "xlnet"},

@@ -7,6 +7,7 @@ those that are other architectures'.
 
 from dataclasses import dataclass
 
+from .classic import ROWS
 from .encoders import BERT_FACTS, BERT_NAMES, MODERN_FACTS, MODERN_NAMES
 from .plan import UNCHANGED, Changes
 
@@ -410,6 +411,7 @@ ARCHITECTURES = {
     "ModernBertForSequenceClassification": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
+    **{name: Architecture(**{**row, "changes": Changes(**row.get("changes", {}))}) for name, row in ROWS.items()},
 }
 
 READ = set(MIXTRAL) | set(QWEN3) | {
@@ -436,7 +438,9 @@ HARMLESS = {
     "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "suppress_tokens",
     "task_specific_params",
     "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
-    "use_bfloat16",
+    "use_bfloat16", "embedding_dropout", "summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout",
+    "summary_proj_to_labels", "reorder_and_upcast_attn", "hidden_dropout", "emb_pdrop", "attention_softmax_in_fp32",
+    "scale_attention_softmax_in_fp32",
     "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "num_nextn_predict_layers",
     "initial_context_length", "experts_per_token", "residual_dropout", "enable_moe_fp32_combine", "eod_token_id",
     "use_cache", "attention_probs_dropout_prob", "classifier_dropout", "gradient_checkpointing", "hidden_dropout_prob",

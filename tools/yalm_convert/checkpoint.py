@@ -32,6 +32,7 @@ PARTS = {
     "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
     "I8": np.dtype("i1"),
     "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
     "I32": np.dtype("<i4"),
     "I64": np.dtype("<i8"),
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .architectures import ARCHITECTURES, FOREIGN, HARMLESS, READ, READ_GRANITE, READ_MOE, READ_UNROTATED
+from .classic import read_classic, usual_values
 from .encoders import activation, halve_windows, read_encoder, read_modern
 from .errors import ModelError
 from .gemma4 import is_gemma4, read_gemma4
@@ -143,7 +144,7 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
         values = text_config(values, {name: known.model_type for name, known in ARCHITECTURES.items()}, path)
     name = _architecture(values, path)
     architecture = ARCHITECTURES[name]
-    values = _usual_keys(values, architecture.keys, path)
+    values = usual_values(_usual_keys(values, architecture.keys, path), architecture.defaults)
     keys = Keys(path, values, architecture.defaults)
     warnings: list = []
     for key, value in architecture.told:
@@ -152,7 +153,7 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     _check_unknown(keys, warnings, {key for key, _ in architecture.told})
     facts = {
         "architecture": name,
-        "activation": (activation if {"type_vocab_size", "norm_bias"} & set(keys.defaults) else _activation)(keys),
+        "activation": (activation if {"layer_norm", "ungated"} & set(architecture.facts) else _activation)(keys),
     }
     facts.update(_sizes(rope_keys(keys) if "kv_lora_rank" in keys.defaults else keys))
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
@@ -193,6 +194,7 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     if facts["attention_bias"] and not out:
         facts.update(attention_bias=False, qkv_bias=True)
     facts.update(dict.fromkeys(architecture.facts, True))
+    logits_scale *= read_classic(keys, facts)
     if "type_vocab_size" in keys.defaults:
         read_encoder(keys, facts, name)
     if "norm_bias" in keys.defaults:
@@ -299,7 +301,7 @@ def _sizes(keys: Keys) -> dict:
     return {
         "n_layers": size("num_hidden_layers", 1 << 10),
         "hidden_dim": hidden,
-        "ffn_dim": size("intermediate_size", 1 << 20),
+        "ffn_dim": size("intermediate_size", 1 << 20) or 4 * hidden,
         "n_heads": heads,
         "n_kv_heads": kv_heads,
         "head_dim": head_dim,

@@ -44,6 +44,8 @@ ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu2": "relu2",
     "silu": "silu",
     "swish": "silu",
 }
@@ -99,7 +101,7 @@ def first_position(keys) -> int:
 
 def activation(keys) -> str:
     key = "hidden_activation" if "hidden_activation" in keys.defaults else "hidden_act"
-    name = keys.string(key, "gelu")
+    name = keys.string(key, keys.defaults.get(key, "gelu"))
     if name not in ACTIVATIONS:
         raise keys.error(f"{key}: activation {shown(name)} is not supported, expected one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]

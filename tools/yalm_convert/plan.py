@@ -9,6 +9,7 @@ import numpy as np
 
 from .bf12 import bf12_size, survey, to_bf12
 from .checkpoint import NAMES, PARTS, PIECE, TYPES, Tensor, pieces, rounded, unknown_type
+from .classic import plan_classic
 from .computed import Reordered, Strided, Turned, Within
 from .encoders import plan_encoder
 from .errors import ModelError
@@ -35,7 +36,10 @@ TOGETHER = (
     ("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
 )
 FURTHER = "mtp."  # heads that guess further tokens: what plan_mtp() leaves
-IGNORED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")  # follow from config.json
+# Follow from config.json.
+IGNORED = (
+    ".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached", ".self_attn.bias", ".self_attn.masked_bias",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ class Changes:
     placed: bool = False  # they are half a head apart, though a part of it rotates
     values_are_keys: bool = False  # where there is no v_proj
     names: tuple = ()  # (a part of tensors' names, what takes its place) each
+    turned: tuple = ()  # ends of the names of matrices whose columns are outputs
+    by_heads: bool = False  # q, k and v are one: of each KV head its queries, its key, its value
 
 
 UNCHANGED = Changes()
@@ -125,6 +131,8 @@ class Planner:
         if not (changes.placed or "latent" in config):
             self.order = head_order(config, changes.pairs)
         self.left, self.dtype, self.keep = renamed(tensors, changes.names), dtype, keep
+        for name in [name for name in self.left if changes.turned and name.endswith(changes.turned)]:
+            self.left[name] = Turned(self.left[name], 0, 1)
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.kept: set = set()  # matrices that one has
         self.plan: list = []
@@ -182,6 +190,9 @@ class Planner:
     def exact(self, name: str, source: Tensor, factor: float = 1.0) -> None:
         self.plan.append(Planned(name, TYPES["F32"], source, factor=factor))
 
+    def array(self, name: str, values: np.ndarray) -> None:
+        self.plan.append(Planned(name, TYPES["F32"], values.astype(TYPES["F32"])))
+
     def norm(self, name: str, source: Tensor, factor: float = 1.0) -> None:
         self.plan.append(Planned(name, TYPES["F32"], source, factor=factor, plus=self.changes.norm_plus))
 
@@ -215,6 +226,7 @@ class Planner:
             self.weights("classifier", classifier)
         elif "lm_head.weight" in self.left:
             self.check_tied(embedding, self.take("lm_head.weight", (vocab, dim)))
+        plan_classic(self)
         plan_mtp(self, embedding, classifier, warnings)
 
     def layer(self, name: str, stored: str, n: int) -> None:
@@ -258,7 +270,8 @@ class Planner:
                 "ffn_norm": "pre_feedforward_layernorm",
                 "ffn_post_norm": "post_feedforward_layernorm",
             }
-        return {"attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+        ffn = {} if self.config.get("one_norm") else {"ffn_norm": "post_attention_layernorm"}
+        return {"attention_norm": "input_layernorm", **ffn}
 
     def attention(self, name: str, stored: str, c: dict) -> None:
         """c: the layer's facts."""
@@ -269,7 +282,7 @@ class Planner:
         bias = all_bias or c.get("qkv_bias", False)
         q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
         if f"{stored}.qkv_proj.weight" in self.left:
-            self.split(stored, "qkv_proj", [("q_proj", q), ("k_proj", kv), ("v_proj", kv)], dim)
+            self.split_qkv(stored, {"q_proj": q, "k_proj": kv, "v_proj": kv}, dim, bias)
         matrices = [("q", "q_proj", q, dim), ("k", "k_proj", kv, dim), ("v", "v_proj", kv, dim)][: 3 if keeps else 1]
         if c.get("output_gate"):
             self.split_gate(stored, q, dim, bias)
@@ -286,6 +299,15 @@ class Planner:
             self.exact(f"{name}.sink_logits", self.take(f"{stored}.sinks", (c["n_heads"],)))
         for letter, width in heads.items():
             self.norm(f"{name}.{letter}_norm", self.by_halves(self.take(f"{stored}.{letter}_norm.weight", (width,))))
+
+    def split_qkv(self, stored: str, parts: dict, columns: int, bias: bool) -> None:
+        """Splits a matrix that is several: one above the other, or so for each KV head."""
+        groups, rows = self.config["n_kv_heads"] if self.changes.by_heads else 1, sum(parts.values())
+        for kind, shape in (("weight", (rows, columns)), ("bias", (rows,)))[: 1 + bias]:
+            whole, first = self.take(f"{stored}.qkv_proj.{kind}", shape), 0
+            for part, n in parts.items():
+                self.left[f"{stored}.{part}.{kind}"] = Within(whole, rows // groups, first, n // groups)
+                first += n // groups
 
     def split_gate(self, stored: str, rows: int, columns: int, bias: bool) -> None:
         """Splits a q_proj that has each head's gate behind its query."""
@@ -460,6 +482,7 @@ def matrix_types(plan: list) -> list:
         ".decay_rate",
         "positions",
         "token_types",
+        "alibi_slopes",
         "score.dense",
         "score.out",
     )

@@ -9,11 +9,8 @@ LACKING = {
     "RWKV's recurrence": "rwkv",
     "lightning attention": "minimaxforcausallm minimaxm1 minimaxtext",
     "gated convolutions in attention's place": "lfm2",
-    "LayerNorm in decoders": (
-        "bloom codegen cohere falcon gpt2 gptbigcode gptj gptneo mpt olmoforcausallm opt persimmon phi2 phiforcausallm "
-        "phimoe stablelm starcoder2 xglm"
-    ),
-    "MLPs without a gate": "apertus arcee nemotron",
+    "this order of LayerNorm or of q, k and v": "codegen gptneoforcausallm olmoforcausallm opt persimmon phimoe xglm",
+    "this activation of MLPs without a gate": "apertus nemotron",
     "a norm of q and k behind their rotation": "hunyuan",
     "experts between norms that stand behind the blocks": "flexolmo",
     "a bias beside the softmax that chooses experts": "ernie45moe",

@@ -73,7 +73,7 @@ def _rotary_dim(rope, keys, head_dim: int) -> int:
     factor = keys.defaults.get(key, 1.0) if found is None else found
     rotary_dim = int(head_dim * factor)
     if found is None and "rotary_dim" in keys.defaults:
-        rotary_dim = keys.integer("rotary_dim", rotary_dim, 2, head_dim)
+        rotary_dim = keys.integer("rotary_dim", keys.defaults["rotary_dim"] or rotary_dim, 2, head_dim)
     if not 2 <= rotary_dim <= head_dim or rotary_dim % 2:
         raise keys.error(
             f"{key} {factor:g} of head_dim {head_dim}: {rotary_dim} components rotate, expected an even number of them"
