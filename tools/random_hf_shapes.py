@@ -1,7 +1,6 @@
 """The tensors of a Hugging Face model, by its config.json: names and shapes, in the order in which random_hf_model.py
 fills them."""
 
-
 from random_hf_classic import PLACES, classic_shapes
 
 

@@ -66,7 +66,7 @@ MORE = {  # heads for which only one kernel is there
     ),
 }
 GEMMA4 = ("tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe")  # the last: what others meet in turn stays theirs
-TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *GEMMA4)]
+TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *GEMMA4, *cases.CLASSIC)]
 TINY += GEMMA4
 ROUTED = (
     "tiny-qwen3-moe",

@@ -134,7 +134,7 @@ static void test_kinds_refused(void **state)
         {"\"bos\":1", "\"attention_softcap\":0,\"bos\":1", "'config.attention_softcap': found 0"},
         {"\"bos\":1", "\"logits_softcap\":-3,\"bos\":1", "'config.logits_softcap': found -3"},
         {"\"activation\":\"silu\"", "\"activation\":\"relu\"",
-         "'config.activation': found 'relu', expected silu, gelu_tanh, gelu or clamped"},
+         "'config.activation': found 'relu', expected silu, gelu_tanh, gelu, relu2 or clamped"},
     };
     each_refused(NULL, damages, COUNT(damages));
 }

@@ -44,6 +44,7 @@ def bases(tmp_path_factory):
     names |= {name: f"tiny-{name}" for name in ("gemma2", "gemma3", "olmo3", "gpt-oss", "glm4-moe")}
     names |= {"granite": "tiny-granite", "ministral3": "tiny-ministral3", "qwen3": "tiny-qwen3"}
     names |= {name.removeprefix("tiny-"): name for name in hf.random_hf_model.rows()} | {"gemma": "tiny-gemma"}
+    names |= {name: f"tiny-{name}" for name in ("phi", "mpt", "falcon", "gpt2", "starcoder2", "cohere2")}
     made = {name: hf.make(preset, home / name) for name, preset in names.items()}
     made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
     return made
