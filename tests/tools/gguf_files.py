@@ -39,12 +39,26 @@ ARCHITECTURES = {
     "Dots1ForCausalLM": "dots1",
     "DeepseekV2ForCausalLM": "deepseek2",
     "DeepseekV3ForCausalLM": "deepseek2",
+    "Starcoder2ForCausalLM": "starcoder2",
+    "PhiForCausalLM": "phi2",
+    "StableLmForCausalLM": "stablelm",
+    "GPT2LMHeadModel": "gpt2",
+    "GPTBigCodeForCausalLM": "starcoder",
+    "GPTNeoXForCausalLM": "gptneox",
+    "CohereForCausalLM": "command-r",
+    "Cohere2ForCausalLM": "cohere2",
+    "ArceeForCausalLM": "arcee",
+    "BloomForCausalLM": "bloom",
     "Qwen3NextForCausalLM": "qwen3next",
     "Qwen3_5ForCausalLM": "qwen35",
     "Qwen3_5MoeForCausalLM": "qwen35moe",
 }
 RECURRENT = ("qwen3next", "qwen35", "qwen35moe")
-PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3")  # whose q and k are permuted
+PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3", "arcee")  # whose q and k are permuted
+USUAL = {  # names of keys
+    "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size",
+    "n_positions": "max_position_embeddings", "rotary_pct": "partial_rotary_factor",
+}  # fmt: skip
 KINDS = {
     "F32": gguf.GGMLQuantizationType.F32,
     "F16": gguf.GGMLQuantizationType.F16,
@@ -64,6 +78,7 @@ def write(directory, path, quantise=None, tokenizer=None, change=None, **options
     """Writes the directory's model. quantise: {HF name: type}, of matrices that are not stored as they are;
     tokenizer(writer) adds one; change(writer) has the last word; options are GGUFWriter's."""
     config = json.loads((directory / "config.json").read_text())
+    config = {USUAL.get(key, key): value for key, value in config.items()}
     arch = ARCHITECTURES[config["architectures"][0]]
     writer = gguf.GGUFWriter(str(path), arch, **options)
     add_settings(writer, arch, config)
@@ -100,12 +115,18 @@ def add_settings(writer, arch, config):
     writer.add_block_count(config["num_hidden_layers"] + heads_more)
     if heads_more:
         writer.add_nextn_predict_layers(heads_more)
-    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_context_length(config.get("max_position_embeddings", 2048))
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_feed_forward_length(config.get("intermediate_size", 4 * config["hidden_size"]))
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_head_count_kv(1 if config.get("multi_query") else config.get("num_key_value_heads", heads))
+    (writer.add_layer_norm_rms_eps if "rms_norm_eps" in config else writer.add_layer_norm_eps)(
+        config.get("rms_norm_eps", 1e-5)
+    )
+    if "use_parallel_residual" in config:
+        writer.add_parallel_residual(config["use_parallel_residual"])
+    if "logit_scale" in config:
+        writer.add_logit_scale(config["logit_scale"])
     factor = config.get("rope_parameters", {}).get("partial_rotary_factor", 1)
     writer.add_rope_dimension_count(config.get("rotary_dim", int(width * config.get("partial_rotary_factor", factor))))
     if "linear_num_value_heads" in config:
@@ -113,7 +134,11 @@ def add_settings(writer, arch, config):
     if "head_dim" in config:
         writer.add_key_length(width)
         writer.add_value_length(width)
-    writer.add_rope_freq_base(config.get("rope_theta", config.get("rope_parameters", {}).get("rope_theta")))
+    writer.add_rope_freq_base(
+        config.get(
+            "rope_theta", config.get("rope_parameters", {}).get("rope_theta", 5e5 if arch == "command-r" else 1e4)
+        )
+    )
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
     if config.get("sliding_window") and config.get("use_sliding_window", True):
@@ -223,10 +248,14 @@ def named(directory, arch, config):
     found, experts = {}, {}
     for name, (kind, shape, data) in hf.read_tensors(directory).items():
         array = np.frombuffer(data, numbers[kind]).reshape(shape)
-        name = nextn(config, name)
+        name = nextn(config, name.removeprefix("transformer.") if arch == "bloom" else name)
         part = name.split(".")[-2]
         if arch in PAIRED and part in ("q_proj", "k_proj"):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
+        if arch == "gpt2" and part in ("c_attn", "c_fc", "c_proj") and array.ndim == 2:
+            array = np.ascontiguousarray(array.T)
+        if part == "query_key_value":  # of each head
+            array = array.reshape(config["num_attention_heads"], 3, -1).swapaxes(0, 1).reshape(shape).copy()
         if arch in RECURRENT:
             kind, name, array = recurrent(config, kind, name, array, arch != "qwen3next")
         if name.endswith("shared_expert_gate.weight"):

@@ -52,6 +52,15 @@ LATER = {
     "latent",
     "n_expert_groups",
     "n_active_groups",
+    "layer_norm",
+    "norm_bias",
+    "embedding_norm",
+    "ungated",
+    "parallel",
+    "one_norm",
+    "classifier_bias",
+    "alibi",
+    "learned_positions",
 }  # fmt: skip (may be left out)
 OWN = ("head_dim", "n_kv_heads", "ffn_dim", "kv_of")  # what kinds may have
 ROPE = {
@@ -264,7 +273,23 @@ def expected_tensors(c):
             table.update(mlp_tensors(dim, of["ffn_dim"], p, weights))
             biases = {"gate": of["ffn_dim"], "up": of["ffn_dim"], "down": dim} if c["mlp_bias"] else {}
             table.update({f"{p}{name}_bias": ((rows,), exact) for name, rows in biases.items()})
-    return table
+    return before_llama(c, table, exact)
+
+
+def before_llama(c, table, exact):
+    """The table with what decoders of the kind before Llama have, and without what they lack."""
+    dim, vocab = c["hidden_dim"], c["vocab_size"]
+    facts = {
+        "embedding_norm": ("embedding_norm", (dim,)),
+        "classifier_bias": ("classifier_bias", (vocab,)),
+        "alibi": ("alibi_slopes", (c["n_heads"],)),
+        "learned_positions": ("positions", (c["context_length"], dim)),
+    }
+    table = table | {name: (shape, exact) for fact, (name, shape) in facts.items() if c.get(fact)}
+    without = [".gate", ".gate_bias"] * c.get("ungated", False) + [".ffn_norm"] * c.get("one_norm", False)
+    table = {name: entry for name, entry in table.items() if not name.endswith(tuple(without))}
+    norms = [name for name in table if c.get("norm_bias") and name.endswith("norm")]
+    return table | {f"{name}_bias": ((dim,), exact) for name in norms}
 
 
 def mlp_tensors(dim, ffn, p, weights):

@@ -46,6 +46,7 @@ MORE = {
     | {"query_pre_attn_scalar": 16},
     "ernie-4.5": {**random.rows()["tiny-ernie4_5"], "use_bias": False},
     "dots-1": {**random.rows()["tiny-dots1"], "sliding_window": None},
+    "cohere-2": {**random.presets()["tiny-cohere2"], "num_hidden_layers": 5, "sliding_window_pattern": 4},
     "phi3-window": random.phi3(128, 352, 2, 4, 2, 512, 256) | {"sliding_window": 48},
 }
 for name in ("deepseek-v2-lite", "deepseek-v3"):  # in whose files there is one mscale for both
@@ -57,7 +58,9 @@ PRESETS = (
     "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab",
     "tiny-glm4", "tiny-phi4-mini", "tiny-gpt-oss", "tiny-granite-moe",
     "tiny-glm4-moe", "tiny-gemma", "tiny-glm", "tiny-seed-oss", "tiny-exaone4", "tiny-granite-moe-shared", "tiny-qwen2-moe",
-    "tiny-olmoe", "tiny-minimax-m2", "tiny-deepseek-v2", *MORE,
+    "tiny-olmoe", "tiny-minimax-m2", "tiny-deepseek-v2",
+    "tiny-starcoder2", "tiny-phi", "tiny-stablelm", "tiny-gpt2", "tiny-gpt-neox",
+    "tiny-cohere", "tiny-arcee", "tiny-bloom", "tiny-gpt-bigcode", *MORE,
 )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ ROWS: dict = {
                 (".mlp.c_fc.", ".mlp.up_proj."),
                 (".mlp.c_proj.", ".mlp.down_proj."),
             ),
-            turned=("qkv_proj.weight", "o_proj.weight", "up_proj.weight", "down_proj.weight"),
+            turned=("c_attn.weight", "c_fc.weight", "c_proj.weight"),
         ),
         keys=GPT_KEYS,
         told=(("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False), ("add_cross_attention", False)),
@@ -99,13 +99,12 @@ ROWS: dict = {
                 ("model.embed_in.", "model.embed_tokens."),
                 ("model.final_layer_norm.", "model.norm."),
                 ("embed_out.", "lm_head."),
-                (".attention.query_key_value.", ".self_attn.qkv_proj."),
+                (".attention.query_key_value.", ".self_attn.qkv_groups."),
                 (".attention.dense.", ".self_attn.o_proj."),
                 (".attention.", ".self_attn."),
                 (".dense_h_to_4h.", ".up_proj."),
                 (".dense_4h_to_h.", ".down_proj."),
             ),
-            by_heads=True,
         ),
         keys=(*EPS, ("rotary_pct", ("partial_rotary_factor",)), ("rotary_emb_base", ("rope_theta",))),
     ),
@@ -155,14 +154,13 @@ ROWS: dict = {
                 ("transformer.h.", "model.layers."),
                 ("transformer.word_embeddings.", "model.embed_tokens."),
                 ("transformer.ln_f.", "model.norm."),
-                (".self_attention.query_key_value.", ".self_attn.qkv_proj."),
+                (".self_attention.query_key_value.", ".self_attn.qkv_groups."),
                 (".self_attention.dense.", ".self_attn.o_proj."),
                 (".ln_attn.", ".input_layernorm."),
                 (".ln_mlp.", ".post_attention_layernorm."),
                 (".dense_h_to_4h.", ".up_proj."),
                 (".dense_4h_to_h.", ".down_proj."),
             ),
-            by_heads=True,
         ),
         keys=(
             *EPS, ("n_embed", ("hidden_size",)), ("n_head", ("num_attention_heads",)), ("n_layer", ("num_hidden_layers",)),
@@ -187,10 +185,9 @@ ROWS: dict = {
                 ("word_embeddings_layernorm.", "embeddings.LayerNorm."),
                 ("word_embeddings.", "model.embed_tokens."),
                 ("ln_f.", "model.norm."),
-                (".self_attention.query_key_value.", ".self_attn.qkv_proj."),
+                (".self_attention.query_key_value.", ".self_attn.qkv_groups."),
                 (".self_attention.dense.", ".self_attn.o_proj."),
             ),
-            by_heads=True,
         ),
         keys=(*GPT_KEYS, ("n_embed", ("hidden_size",)), ("seq_length", ("max_position_embeddings",))),
         told=(("apply_residual_connection_post_layernorm", False), ("slow_but_exact", False)),
@@ -247,13 +244,16 @@ ROWS: dict = {
 ROWS["GPTBigCodeForCausalLM"] = dict(
     ROWS["GPT2LMHeadModel"], model_type="gpt_bigcode",
     defaults=dict(BASE, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True, multi_query=True),
-    changes=dict(names=ROWS["GPT2LMHeadModel"]["changes"]["names"], by_heads=True),
+    changes=dict(
+        names=((".attn.c_attn.", ".self_attn.qkv_groups."), *ROWS["GPT2LMHeadModel"]["changes"]["names"]),
+    ),
 )  # fmt: skip
 
 
 def usual_values(values: dict, defaults: dict) -> dict:
     """config.json's members, where one of them says how many KV heads there are without counting them."""
-    if "multi_query" not in defaults or values.get("new_decoder_architecture"):
+    counted = "num_key_value_heads" in values and "multi_query" not in values
+    if "multi_query" not in defaults or values.get("new_decoder_architecture") or counted:
         return values
     one = values.get("multi_query", defaults["multi_query"]) is not False
     return {**values, "num_key_value_heads": 1 if one else None}

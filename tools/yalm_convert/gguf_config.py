@@ -31,6 +31,7 @@ SETTINGS = {
     "attention.head_count_kv": "num_key_value_heads",
     "attention.key_length": "head_dim",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.layer_norm_epsilon": "rms_norm_eps",
     "rope.freq_base": "rope_theta",
     "attention.sliding_window": "sliding_window",
     # What only some architectures have; config.py refuses it in others.
@@ -50,6 +51,7 @@ SETTINGS = {
 }
 WHOLE = {
     "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+    "position_embd": "embeddings.position_embeddings", "token_embd_norm": "embeddings.LayerNorm",
     "per_layer_token_embd": "model.embed_tokens_per_layer",
     "per_layer_model_proj": "model.per_layer_model_projection", "per_layer_proj_norm": "model.per_layer_projection_norm",
 }  # fmt: skip
@@ -227,6 +229,8 @@ def _biases(file: GgufFile, values: dict) -> None:
         values["attention_bias"] = "blk.0.attn_q.bias" in file.entries
     if name in ("Glm4ForCausalLM", "Glm4MoeForCausalLM"):
         values["use_qk_norm"] = "blk.0.attn_q_norm.weight" in file.entries or None
+    if name.startswith("StableLm"):
+        values["use_qkv_bias"] = "blk.0.attn_q.bias" in file.entries
     if "blk.0.attn_output.bias" in file.entries:
         values["attention_bias"] = True
     if "blk.0.ffn_down.bias" in file.entries:

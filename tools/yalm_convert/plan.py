@@ -81,8 +81,7 @@ class Changes:
     placed: bool = False  # they are half a head apart, though a part of it rotates
     values_are_keys: bool = False  # where there is no v_proj
     names: tuple = ()  # (a part of tensors' names, what takes its place) each
-    turned: tuple = ()  # ends of the names of matrices whose columns are outputs
-    by_heads: bool = False  # q, k and v are one: of each KV head its queries, its key, its value
+    turned: tuple = ()  # ends of the files' names of matrices whose columns are outputs
 
 
 UNCHANGED = Changes()
@@ -99,12 +98,13 @@ def head_order(config: dict, pairs: bool) -> Optional[np.ndarray]:
     return None if (order == np.arange(head_dim)).all() else order
 
 
-def renamed(tensors: dict, names: tuple) -> dict:
+def renamed(tensors: dict, changes: Changes) -> dict:
     """Tensors by the names that are looked for. Models that make vectors may have them without the first part."""
     found, bare = {}, "embed_tokens.weight" in tensors
     for name, tensor in tensors.items():
+        tensor = Turned(tensor, 0, 1) if changes.turned and name.endswith(changes.turned) else tensor
         name = f"model.{name}" if bare else name
-        for theirs, ours in names:
+        for theirs, ours in changes.names:
             name = name.replace(theirs, ours)
         found[name] = tensor
     return found
@@ -130,9 +130,7 @@ class Planner:
         self.changes, self.order = changes, None
         if not (changes.placed or "latent" in config):
             self.order = head_order(config, changes.pairs)
-        self.left, self.dtype, self.keep = renamed(tensors, changes.names), dtype, keep
-        for name in [name for name in self.left if changes.turned and name.endswith(changes.turned)]:
-            self.left[name] = Turned(self.left[name], 0, 1)
+        self.left, self.dtype, self.keep = renamed(tensors, changes), dtype, keep
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.kept: set = set()  # matrices that one has
         self.plan: list = []
@@ -281,8 +279,9 @@ class Planner:
         dim, all_bias = c["hidden_dim"], c["attention_bias"]
         bias = all_bias or c.get("qkv_bias", False)
         q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
-        if f"{stored}.qkv_proj.weight" in self.left:
-            self.split_qkv(stored, {"q_proj": q, "k_proj": kv, "v_proj": kv}, dim, bias)
+        for joined, groups in (("qkv_proj", 1), ("qkv_groups", c["n_kv_heads"])):
+            if f"{stored}.{joined}.weight" in self.left:
+                self.split_qkv(stored, joined, groups, {"q_proj": q, "k_proj": kv, "v_proj": kv}, dim, bias)
         matrices = [("q", "q_proj", q, dim), ("k", "k_proj", kv, dim), ("v", "v_proj", kv, dim)][: 3 if keeps else 1]
         if c.get("output_gate"):
             self.split_gate(stored, q, dim, bias)
@@ -300,11 +299,11 @@ class Planner:
         for letter, width in heads.items():
             self.norm(f"{name}.{letter}_norm", self.by_halves(self.take(f"{stored}.{letter}_norm.weight", (width,))))
 
-    def split_qkv(self, stored: str, parts: dict, columns: int, bias: bool) -> None:
-        """Splits a matrix that is several: one above the other, or so for each KV head."""
-        groups, rows = self.config["n_kv_heads"] if self.changes.by_heads else 1, sum(parts.values())
+    def split_qkv(self, stored: str, joined: str, groups: int, parts: dict, columns: int, bias: bool) -> None:
+        """Splits a matrix that is several: one above the other, or so in each of its groups, one for each KV head."""
+        rows = sum(parts.values())
         for kind, shape in (("weight", (rows, columns)), ("bias", (rows,)))[: 1 + bias]:
-            whole, first = self.take(f"{stored}.qkv_proj.{kind}", shape), 0
+            whole, first = self.take(f"{stored}.{joined}.{kind}", shape), 0
             for part, n in parts.items():
                 self.left[f"{stored}.{part}.{kind}"] = Within(whole, rows // groups, first, n // groups)
                 first += n // groups
