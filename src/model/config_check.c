@@ -72,14 +72,34 @@ static yalm_status refuse_beside(const struct check *r, const char *fact, const 
     return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': found beside %s", r->path, fact, beside);
 }
 
+// The first that the model has of the facts that check_encoder() is about; NULL: none.
+static const char *encoder_fact(const struct model_config *c)
+{
+    const struct {
+        bool found;
+        const char *fact;
+    } facts[] = {
+        {c->bidirectional, "bidirectional"},
+        {c->layer_norm, "layer_norm"},
+        {c->post_norm, "post_norm"},
+        {c->ungated, "ungated"},
+        {c->learned_positions, "learned_positions"},
+        {c->n_token_types > 0, "n_token_types"},
+        {c->embedding_norm, "embedding_norm"},
+        {c->bare_first, "bare_first"},
+    };
+    size_t i = 0;
+    while (i < sizeof facts / sizeof *facts && !facts[i].found)
+        i++;
+    return i < sizeof facts / sizeof *facts ? facts[i].fact : NULL;
+}
+
 // Facts of models that read a whole text at once, or have LayerNorm.
 static yalm_status check_encoder(const struct check *r)
 {
     const struct model_config *c = r->config;
-    const bool special = c->layer_norm || c->ungated || c->post_norm || c->bidirectional || c->learned_positions ||
-                         c->n_token_types || c->embedding_norm || c->bare_first;
-    const char *const fact = c->bidirectional ? "bidirectional" : c->layer_norm ? "layer_norm" : "ungated";
-    if (special && (c->n_experts > 0 || config_recurs(c) || c->layer_input_dim > 0 || c->mtp.there || config_kinds_share(c)))
+    const char *const fact = encoder_fact(c);
+    if (fact && (c->n_experts > 0 || config_recurs(c) || c->layer_input_dim > 0 || c->mtp.there || config_kinds_share(c)))
         return refuse_beside(r, fact, "experts, recurrent layers, inputs of layers, shared keys or an MTP head");
     if (c->layer_norm && (c->norms_after || c->norms_around || c->qk_norm || c->whole_qk_norm || c->v_norm))
         return refuse_beside(r, "layer_norm", "norms_after, norms_around or norms of heads, which are RMSNorm");
@@ -89,6 +109,8 @@ static yalm_status check_encoder(const struct check *r)
         return refuse_beside(r, "alibi", "fewer KV heads than heads, kinds of layers, bidirectional or an MTP head");
     if (c->one_norm && !c->parallel)
         return refuse_beside(r, "one_norm", "blocks that come one after the other");
+    if (c->ungated && c->activation == ACTIVATION_CLAMPED)
+        return refuse_beside(r, "ungated", "activation clamped, which adds 1 to what there is none of");
     if (c->norm_bias && !c->layer_norm)
         return refuse_beside(r, "norm_bias", "RMSNorm, which has none");
     if (c->post_norm && (c->norms_after || c->norms_around || c->bare_first))
