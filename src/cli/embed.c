@@ -57,8 +57,10 @@ static yalm_status read_line(const yalm_session *session, int flags, const char 
         return status;
     const size_t context = (size_t)yalm_session_facts(session)->context;
     if (n > context) {
+        const size_t trained = (size_t)yalm_model_facts(yalm_session_model(session))->context_length;
         free(ids);
-        return cli_error(error, YALM_USAGE, "%zu tokens, and the context holds %zu: -T takes more", n, context);
+        return cli_error(error, YALM_USAGE, "%zu tokens, and the context holds %zu%s", n, context,
+                         context < trained ? ": -T takes more" : ", all that the model was trained for: cut the line");
     }
     *text = (yalm_text){ids, (int)n};
     return YALM_OK;

@@ -33,6 +33,13 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
         options->context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
     if (options->context < 1 || options->context > MAX_CONTEXT)
         return error_set(error, YALM_USAGE, "context: found %d, expected 1 to %d", options->context, MAX_CONTEXT);
+    if (model->config.learned_positions && options->endless)
+        return error_set(
+            error, YALM_USAGE,
+            "found an endless session, expected one of at most %d tokens: the model has no rows for later positions", trained);
+    if (model->config.learned_positions && options->context > trained)
+        return error_set(error, YALM_USAGE, "context: found %d, expected 1 to %d: the model has no rows for later positions",
+                         options->context, trained);
     if (options->n_threads < 0)
         return error_set(error, YALM_USAGE, "threads: found %d, expected 1 or more (0: chosen)", options->n_threads);
     if (options->n_threads_batch < 0)

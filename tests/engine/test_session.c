@@ -114,6 +114,33 @@ static void test_bad_options_are_refused(void **state)
     o.kv = 7, refuse(o, YALM_USAGE, "KV");
 }
 
+// A model that has a row for each position has none past them, and a sanitizer sees who reads further.
+static void test_learned_positions_end_a_session(void **state)
+{
+    struct random_model *const other = the_model;
+    struct model_config config = other->model.config;
+    yalm_session_options o = small_options();
+    int32_t tokens[20];
+    config.learned_positions = true;
+    config.context_length = 20;
+    the_model = random_model_make(config, DTYPE_FP32, 3);
+    o.context = 21, refuse(o, YALM_USAGE, "context: found 21, expected 1 to 20: the model has no rows for later positions");
+    o.context = 20, o.endless = true, refuse(o, YALM_USAGE, "found an endless session, expected one of at most 20 tokens");
+    o.endless = false;
+    yalm_session *session = open_with(o);
+    some_tokens(tokens, 20, 1);
+    assert_int_equal(yalm_eval(session, tokens, 20, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_int_equal(yalm_eval(session, tokens, 1, YALM_LOGITS_LAST, NULL), YALM_USAGE);
+    yalm_session_close(session);
+    o.context = 0;
+    session = open_with(o);
+    assert_int_equal(yalm_session_facts(session)->context, 20);
+    yalm_session_close(session);
+    random_model_free(the_model);
+    the_model = other;
+    (void)state;
+}
+
 static void test_memory_is_said_before_it_is_taken(void **state)
 {
     (void)state;
@@ -465,6 +492,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults_are_resolved),
         cmocka_unit_test(test_bad_options_are_refused),
+        cmocka_unit_test(test_learned_positions_end_a_session),
         cmocka_unit_test(test_memory_is_said_before_it_is_taken),
         cmocka_unit_test(test_what_does_not_fit_changes_nothing),
         cmocka_unit_test(test_rollback_gives_the_same_logits_again),

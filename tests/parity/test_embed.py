@@ -80,3 +80,21 @@ def test_alone_or_together(yalm, models, name):
     done = embed(yalm, model, "--set", f"machine.chunk={longest - 1}")
     said = f"line {int(lengths.argmax()) + 1}: the text has {longest} tokens, and the context holds {longest - 1}"
     assert done.returncode == 2 and said in done.stderr.decode(), done.stderr
+
+
+@pytest.mark.parametrize(
+    "name, most", [("bert-mean", embed_cases.POSITIONS), ("xlmr-first", 2 * embed_cases.POSITIONS)]
+)
+def test_no_further_than_the_rows_of_positions(yalm, models, name, most):
+    def fails(text, *options):
+        done = subprocess.run([yalm, model, "-m", "embed", "-q", *options], input=text.encode(), capture_output=True)
+        assert done.returncode == (2 if done.stderr else 0) and len(done.stderr.splitlines()) <= 1, done.stderr
+        return done.stderr.decode()
+
+    model, _ = models(name)
+    assert f"found {most + 1}, expected 1 to {most}: the model has no rows" in fails("x", "-T", str(most + 1))
+    assert "all that the model was trained for: cut the line" in fails("x " * most)
+    assert not fails("x", "-T", str(most))
+    if name == "bert-mean":  # a word is a token, between two others
+        assert not fails("x " * (most - 2))
+        assert f"the text has {most + 1} tokens, and the context holds {most}" in fails("x " * (most - 1))
