@@ -136,6 +136,7 @@ static void route(struct cpu_state *s, const struct step *step, int n)
             const int e = chosen[i], at = s->expert_n[e]++;
             s->expert_tokens[(size_t)e * s->chunk + at] = t;
             s->expert_scale[(size_t)e * s->chunk + at] = weight[i];
+            s->expert_last[e] = t;
         }
     }
     for (int e = 0, i = 0; e < n_experts; e++)
@@ -180,15 +181,11 @@ void experts_gather(struct cpu_state *s, const struct step *step, struct expert_
     const int *tokens = s->expert_tokens + (size_t)e * s->chunk;
     round->number = e;
     round->n = repeated ? 0 : s->expert_n[e];
+    round->last = s->expert_last[e];
     round->w = &step->weights->experts[e];
     for (struct span mine; team_claim(me, round->n, 1, &mine);)
         for (ptrdiff_t t = mine.first; t < mine.last; t++)
             memcpy(s->expert_in + t * dim, h + tokens[t] * dim, sizeof(float) * dim);
-}
-
-bool experts_has(const struct cpu_state *s, const struct expert_round *round, int token)
-{
-    return round->n > 0 && s->expert_tokens[(size_t)round->number * s->chunk + round->n - 1] == token;
 }
 
 void experts_units(struct cpu_state *s, const struct step *step, const struct expert_round *round, struct member *me)

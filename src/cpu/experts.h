@@ -22,6 +22,7 @@ void experts_route(struct cpu_state *state, const struct step *step, const float
 struct expert_round {
     const struct expert_weights *w;
     int number, n; // the expert's; of its tokens, whose rows stand in expert_in. 0: all of it is steps without items
+    int last;      // which token of the batch is the last of these
     // Of all the layer's experts: which one a round is for is not known for good, so each has the steps of all.
     type_set unit_types, down_types;
 };
@@ -29,6 +30,5 @@ struct expert_round experts_begin(struct cpu_state *state, const struct step *st
 // Round i, which gathers its tokens' rows of h (n, hidden_dim).
 void experts_gather(struct cpu_state *state, const struct step *step, struct expert_round *round, int i, const float *h,
                     struct member *me);
-bool experts_has(const struct cpu_state *state, const struct expert_round *round, int token); // of a batch, the last one
 void experts_units(struct cpu_state *state, const struct step *step, const struct expert_round *round, struct member *me);
 void experts_add(struct cpu_state *state, const struct step *step, const struct expert_round *round, struct member *me);

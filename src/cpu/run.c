@@ -105,7 +105,7 @@ static void run_experts(const struct walk *k, const struct step *step, const flo
     for (int i = 0; i < n_experts && i < most; i++) {
         experts_gather(s, step, &round, i, x, k->me);
         if (k->batch.last_apart)
-            k->me->apart = experts_has(s, &round, n - 1);
+            k->me->apart = round.n > 0 && round.last == n - 1;
         const int input = step->observed + 2 * round.number;
         observe(k, input, s->expert_in, round.n, round.w->gate.cols);
         experts_units(s, step, &round, k->me);

@@ -130,8 +130,10 @@ struct cpu_state {
     float *expert_units;   // (chunk, an expert's ffn_dim)
     int *expert_tokens;    // (n_experts, chunk): which tokens those are
     float *expert_scale;   // (n_experts, chunk): and with which weight
-    // How many those are, and which experts have any, in ascending order and 0 beyond. Atomic, since a late member may look.
+    // How many those are, the last of them, and which experts have any, in ascending order and 0 beyond. Atomic, since a late
+    // member may look.
     atomic_int *expert_n;       // (n_experts)
+    atomic_int *expert_last;    // (n_experts)
     atomic_int *chosen_experts; // (n_experts)
 
     // Attention's partial results: of task (head, part), when keys are cut into parts.

@@ -111,6 +111,7 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
     s->expert_scale = carve(c, experts * chunk, sizeof(float));
     s->chosen_experts = carve(c, experts, sizeof *s->chosen_experts);
     s->expert_n = carve(c, experts, sizeof *s->expert_n);
+    s->expert_last = carve(c, experts, sizeof *s->expert_last);
     if (s->recipe.width[BUFFER_EXPERT_SUM])
         s->expert_sum = carve(c, chunk * s->config->hidden_dim, sizeof(float));
 }

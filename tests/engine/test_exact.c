@@ -281,6 +281,26 @@ static void test_whatever_went_before(void **state)
     }
 }
 
+// More members than cores: some are late by whole steps, and look at what others write already (ThreadSanitizer sees it).
+static void test_late_members(void **state)
+{
+    (void)state;
+    enum { KIND = 6, N = 12 };
+    assert_int_equal(kinds[KIND].shape, EXPERTS);
+    int32_t tokens[N];
+    tokens_of(tokens, 0, 0, N);
+    struct random_model *m = model_of(&kinds[KIND]);
+    const struct answer answer = answer_at_once(m, &kinds[KIND], "auto", 0, N);
+    yalm_session *s = open_session(m, &kinds[KIND], "auto", 6, 160);
+    for (int i = 0; i < 60; i++) {
+        assert_int_equal(yalm_rollback(s, 0, NULL), YALM_OK);
+        eval(s, tokens, N, YALM_LOGITS_LAST);
+        check_logits(s, &answer, 0, "auto", KIND);
+    }
+    yalm_session_close(s);
+    random_model_free(m);
+}
+
 // All logits are those of a prompt's tokens, also the last.
 static void test_all_logits(void **state)
 {
@@ -348,6 +368,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whatever_went_before),
+        cmocka_unit_test(test_late_members),
         cmocka_unit_test(test_all_logits),
         cmocka_unit_test(test_settled),
         cmocka_unit_test(test_what_has_no_exact_bits_is_refused),
