@@ -174,7 +174,9 @@ static yalm_status lot_run(struct lot *lot, yalm_error *error)
                                 .normed = true};
     yalm_status status = atomic_load(&s->cancel) ? error_set(error, YALM_INTERRUPTED, "interrupted")
                                                  : s->backend->evaluate(s->state, &batch, error);
-    if (status != YALM_OK)
+    if (status == YALM_OK)
+        warn_of_cut(s);
+    else
         atomic_store(&s->cancel, false);
     for (int t = 0, i = lot->first; t < lot->n && status == YALM_OK; t = lot->texts[t].last, i++) {
         const float *x = lot->rows + (size_t)t * (size_t)c->hidden_dim;
@@ -215,11 +217,13 @@ static yalm_status check(yalm_session *s, bool scores, yalm_error *error)
 }
 
 // Tokens that a batch has room for. Recurrent layers carry what one text leaves to the next; and with exact bits no text shows
-// in another's last ones.
+// in another's last ones. Past an endless session's context a token would see the first text's as attention sinks.
 static int room(const yalm_session *s)
 {
     const struct model_config *c = &s->model->config;
     int room = config_recurs(c) || (s->options.exact && !c->bidirectional) ? 0 : s->options.chunk;
+    if (!c->bidirectional && room > s->options.context)
+        room = s->options.context;
     for (int kind = 0; kind < config_n_kinds(c); kind++)
         room = s->kv[kind].capacity < room ? s->kv[kind].capacity : room;
     return room;

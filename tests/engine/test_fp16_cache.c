@@ -82,6 +82,23 @@ static void test_several_sessions(void **state)
     random_model_free(the_model);
 }
 
+static void test_vectors_of_texts(void **state)
+{
+    (void)state;
+    plant(true, 1e6f);
+    the_model->model.config.pooling = POOLING_MEAN;
+    the_model->model.config.pooling_end = -1;
+    yalm_session *half = open_kv("dense", YALM_KV_FP16);
+    const int32_t tokens[] = {token_at(0), token_at(1), token_at(2)};
+    const yalm_text texts[] = {{tokens, 3}, {tokens, 2}};
+    float vectors[2 * 48];
+    yalm_error error = {0};
+    assert_int_equal(yalm_embed_texts(half, texts, 2, vectors, &error), YALM_OK);
+    assert_told_once();
+    yalm_session_close(half);
+    random_model_free(the_model);
+}
+
 // Large ones are held, and of what is no number already nothing is said: the weights are wrong.
 static void test_others_pass(void **state)
 {
@@ -120,9 +137,8 @@ static void test_a_copy_in_fp16(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_cut_is_told),
-        cmocka_unit_test(test_several_sessions),
-        cmocka_unit_test(test_others_pass),
+        cmocka_unit_test(test_what_is_cut_is_told), cmocka_unit_test(test_several_sessions),
+        cmocka_unit_test(test_vectors_of_texts),    cmocka_unit_test(test_others_pass),
         cmocka_unit_test(test_a_copy_in_fp16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,6 +141,35 @@ static void test_learned_positions_end_a_session(void **state)
     (void)state;
 }
 
+// Texts that fill a batch beyond an endless session's context: no text is another's attention sink.
+static void test_texts_of_an_endless_session(void **state)
+{
+    (void)state;
+    enum { DIM = 48, TEXTS = 12, N = 5 };
+    the_model->model.config.pooling = POOLING_MEAN;
+    the_model->model.config.pooling_end = -1;
+    yalm_session_options o = small_options();
+    o.context = 20;
+    o.chunk = 64;
+    o.endless = true;
+    yalm_session *session = open_with(o);
+    int32_t tokens[TEXTS * N];
+    float together[TEXTS * DIM], alone[DIM];
+    yalm_text texts[TEXTS];
+    yalm_error error = {0};
+    some_tokens(tokens, TEXTS * N, 1);
+    for (int i = 0; i < TEXTS; i++)
+        texts[i] = (yalm_text){tokens + i * N, N};
+    assert_int_equal(yalm_embed_texts(session, texts, TEXTS, together, &error), YALM_OK);
+    for (int i = 0; i < TEXTS; i++) {
+        assert_int_equal(yalm_embed(session, texts[i].tokens, N, alone, &error), YALM_OK);
+        for (int j = 0; j < DIM; j++)
+            assert_float_equal(together[i * DIM + j], alone[j], 1e-5);
+    }
+    yalm_session_close(session);
+    the_model->model.config.pooling = POOLING_NONE;
+}
+
 static void test_memory_is_said_before_it_is_taken(void **state)
 {
     (void)state;
@@ -493,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_defaults_are_resolved),
         cmocka_unit_test(test_bad_options_are_refused),
         cmocka_unit_test(test_learned_positions_end_a_session),
+        cmocka_unit_test(test_texts_of_an_endless_session),
         cmocka_unit_test(test_memory_is_said_before_it_is_taken),
         cmocka_unit_test(test_what_does_not_fit_changes_nothing),
         cmocka_unit_test(test_rollback_gives_the_same_logits_again),
