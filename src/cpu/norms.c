@@ -65,8 +65,9 @@ void norm_heads(struct cpu_state *s, const struct step *step, struct member *me,
     }
     const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
     const bool whole = step->traits & TRAIT_WHOLE, of_v = step->traits & TRAIT_VALUES && w->v.data;
-    const struct heads heads[] = {heads_of(s->q, w->q_norm, kind->q_dim, whole ? kind->q_dim : kind->head_dim),
-                                  heads_of(s->k, w->k_norm, kind->kv_dim, whole ? kind->kv_dim : kind->head_dim),
+    const float *q_norm = s->squares ? NULL : w->q_norm, *k_norm = s->squares ? NULL : w->k_norm; // shares_normalise()'s
+    const struct heads heads[] = {heads_of(s->q, q_norm, kind->q_dim, whole ? kind->q_dim : kind->head_dim),
+                                  heads_of(s->k, k_norm, kind->kv_dim, whole ? kind->kv_dim : kind->head_dim),
                                   heads_of(s->v, of_v ? s->ones : NULL, kind->kv_dim, kind->head_dim)};
     const int all = heads[0].n + heads[1].n + heads[2].n;
     for (struct span parts; team_claim(me, n * all, 4, &parts);)

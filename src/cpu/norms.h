@@ -12,5 +12,5 @@ void norm_tokens(struct cpu_state *state, struct member *me, float *y, const flo
 void norm_and_add(struct cpu_state *state, struct member *me, float *y, const float *own, const float *sum, const float *weight,
                   int n);
 
-// OP_HEAD_NORM of state->q, ->k and ->v.
+// OP_HEAD_NORM of state->q, ->k and ->v; of v alone where ranks normalise the others together (shares.h).
 void norm_heads(struct cpu_state *state, const struct step *step, struct member *me, int n);

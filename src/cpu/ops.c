@@ -243,8 +243,7 @@ void walk_perform(const struct walk *k, const struct step *step, const float *x)
     case OP_HEAD_NORM:
         if (s->squares)
             shares_normalise(s, step, pass->run, k->me, n);
-        else
-            norm_heads(s, step, k->me, n);
+        norm_heads(s, step, k->me, n);
         break;
     case OP_HEADS:
         matmul_heads(s, k->me, step->w[0], &step->heads, x, walk_buffer(k, step->out[0]), n);

@@ -47,18 +47,21 @@ static void scale_by(float *x, const float *weight, float squares, int n, int n_
 
 void shares_normalise(struct cpu_state *s, const struct step *step, int64_t run, struct member *me, int n)
 {
-    const int all_q = s->config->all_heads * s->config->head_dim, all_kv = all_q / cpu_group(s);
+    const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
+    const int all_q = s->config->all_heads * kind->head_dim, q_dim = kind->q_dim;
+    const float *q_norm = step->weights->q_norm, *k_norm = step->weights->k_norm;
+    const float eps = s->config->norm_eps;
+    const int kv_dim = k_norm ? kind->kv_dim : 0; // else another layer's keys are seen
     for (struct span tokens; team_claim(me, n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
-            s->squares[2 * t] = sum_of_squares(s->q + t * s->q_dim, s->q_dim);
-            s->squares[2 * t + 1] = sum_of_squares(s->k + t * s->kv_dim, s->kv_dim);
+            s->squares[2 * t] = sum_of_squares(s->q + t * q_dim, q_dim);
+            s->squares[2 * t + 1] = sum_of_squares(s->k + t * kv_dim, kv_dim);
         }
     sum(s, step, run, me, s->squares, 2 * (size_t)n);
     for (struct span tokens; team_claim(me, n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
-            scale_by(s->q + t * s->q_dim, step->weights->q_norm, s->squares[2 * t], s->q_dim, all_q, s->config->norm_eps);
-            scale_by(s->k + t * s->kv_dim, step->weights->k_norm, s->squares[2 * t + 1], s->kv_dim, all_kv,
-                     s->config->norm_eps);
+            scale_by(s->q + t * q_dim, q_norm, s->squares[2 * t], q_dim, all_q, eps);
+            scale_by(s->k + t * kv_dim, k_norm, s->squares[2 * t + 1], kv_dim, all_q / kind->group, eps);
         }
 }
 

@@ -16,6 +16,19 @@ static void test_each_sort_of_layers(void **state)
     check(kinds[1], DTYPE_BF16, 3, 1, 1e-5);
 }
 
+// All heads of q normalised as one, where layers have other numbers and widths of them, or others' keys.
+static void test_whole_norms(void **state)
+{
+    (void)state;
+    struct model_config kinds[N_SHARED_LAYERS];
+    shared_layers(kinds);
+    for (int i = 0; i < 4; i++) {
+        kinds[i].qk_norm = false;
+        kinds[i].whole_qk_norm = true;
+        check(kinds[i], DTYPE_FP32, 2, 1, 1e-5);
+    }
+}
+
 // Methods for long contexts serve each rank's heads of those layers that see the farthest.
 static void test_sparse_attention(void **state)
 {
@@ -88,9 +101,8 @@ static void test_a_head_that_guesses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_sort_of_layers),
-        cmocka_unit_test(test_sparse_attention),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_each_sort_of_layers), cmocka_unit_test(test_whole_norms),
+        cmocka_unit_test(test_sparse_attention),    cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_a_head_that_guesses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
