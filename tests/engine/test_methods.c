@@ -201,6 +201,58 @@ static void test_memory_of_far_layers(void **state)
         }
 }
 
+// Of texts that share batches no token sees another's, whatever the layers are and whoever has their keys.
+static void compare_texts(const struct scenario *c, const char *attention)
+{
+    enum { TEXTS = 9, DIM = 512 };
+    static const int lengths[TEXTS] = {7, 1, 3, 6, 11, 2, 9, 5, 1};
+    static float together[TEXTS * DIM], alone[DIM];
+    yalm_session_options options = options_of(c, attention, "auto");
+    options.chunk = 24;
+    options.activations = YALM_ACTIVATIONS_FP32;
+    yalm_error error = {0};
+    yalm_session *session = yalm_session_open(&the_model->model, &options, &error);
+    if (!session) { // weights that have no tokens in float32
+        assert_non_null(strstr(error.text, "activations"));
+        return;
+    }
+    const int dim = the_model->model.config.hidden_dim;
+    assert_true(dim <= DIM);
+    int32_t tokens[64];
+    yalm_text texts[TEXTS];
+    for (int i = 0; i < 64; i++)
+        tokens[i] = token_at(i);
+    for (int i = 0; i < TEXTS; i++)
+        texts[i] = (yalm_text){tokens + 5 * i, lengths[i] < c->context ? lengths[i] : c->context};
+    if (yalm_embed_texts(session, texts, TEXTS, together, &error) != YALM_OK)
+        fail_msg("%s", error.text);
+    for (int i = 0; i < TEXTS; i++) {
+        if (yalm_embed(session, texts[i].tokens, texts[i].n, alone, &error) != YALM_OK)
+            fail_msg("%s", error.text);
+        double cosine = 0;
+        for (int j = 0; j < dim; j++)
+            cosine += (double)together[i * dim + j] * (double)alone[j];
+        if (!(cosine > 1 - 1e-3))
+            fail_msg("%s, %s: text %d: cosine %g", c->name, attention, i, cosine);
+    }
+    yalm_session_close(session);
+}
+
+static void test_texts_together(void **state)
+{
+    (void)state;
+    static const char *const attentions[] = {"dense", "sparq", "nomad", "hybrid"};
+    for (int i = 0; i < N_SCENARIOS; i++) {
+        take_model(i);
+        struct model_config *config = &the_model->model.config;
+        config->pooling = POOLING_MEAN;
+        config->pooling_end = -1;
+        for (int j = 0; j < 4 && !config_kinds_share(config); j++)
+            compare_texts(&scenarios[i], attentions[j]);
+        leave_model();
+    }
+}
+
 // Tokens that see those behind them come together: no method serves them.
 static void test_both_ways(void **state)
 {
@@ -250,6 +302,7 @@ int main(void)
         cmocka_unit_test(test_looked_up_is_decoded),
         cmocka_unit_test(test_history_leaves_no_trace),
         cmocka_unit_test(test_memory_of_far_layers),
+        cmocka_unit_test(test_texts_together),
         cmocka_unit_test(test_both_ways),
         cmocka_unit_test(test_latents),
     };
