@@ -90,15 +90,6 @@ VEC_INLINE vec silu(vec x)
     return vec_div(x, vec_add(vec_set(1.0f), vec_exp(power)));
 }
 
-VEC_INLINE void silu_multiply(float *gate, const float *up, int n)
-{
-    int i = 0;
-    for (; i + VEC <= n; i += VEC)
-        vec_store(gate + i, vec_mul(silu(vec_load(gate + i)), vec_load(up + i)));
-    if (i < n)
-        vec_store_part(gate + i, vec_mul(silu(vec_load_part(gate + i, n - i)), vec_load_part(up + i, n - i)), n - i);
-}
-
 // x / (1 + e^-y), y = 2 sqrt(2 / π) (x + 0.044715 x³): GELU by tanh.
 VEC_INLINE vec gelu(vec x)
 {
@@ -107,17 +98,8 @@ VEC_INLINE vec gelu(vec x)
     return vec_div(x, vec_add(vec_set(1.0f), vec_exp(power)));
 }
 
-VEC_INLINE void gelu_multiply(float *gate, const float *up, int n)
-{
-    int i = 0;
-    for (; i + VEC <= n; i += VEC)
-        vec_store(gate + i, vec_mul(gelu(vec_load(gate + i)), vec_load(up + i)));
-    if (i < n)
-        vec_store_part(gate + i, vec_mul(gelu(vec_load_part(gate + i, n - i)), vec_load_part(up + i, n - i)), n - i);
-}
-
-// GELU itself: what x has less than max(x, 0) is |x| Φ(-|x|). Φ(-|x|) e^(x²/2) is a polynomial in t = 1 / (1 + 0.297 |x|), by
-// least squares of relative errors, which are below 2e-7 for |x| <= 12; there is nothing left of it beyond.
+// GELU itself: what x has less than max(x, 0) is |x| Φ(-|x|). Φ(-|x|) e^(x²/2) is a polynomial in t = 1 / (1 + 0.297 |x|):
+// least squares of relative errors, which are below 2e-7 for |x| <= 12. There is nothing left of it beyond.
 VEC_INLINE vec gelu_erf(vec x)
 {
     static const float terms[] = {-0.16401134f, 0.22716963f, -0.071705841f, 0.13787514f,
@@ -132,22 +114,10 @@ VEC_INLINE vec gelu_erf(vec x)
     return vec_sub(vec_max(vec_zero(), x), tail);
 }
 
-VEC_INLINE void gelu_erf_multiply(float *gate, const float *up, int n)
+VEC_INLINE vec relu2(vec x)
 {
-    int i = 0;
-    for (; i + VEC <= n; i += VEC)
-        vec_store(gate + i, vec_mul(gelu_erf(vec_load(gate + i)), vec_load(up + i)));
-    if (i < n)
-        vec_store_part(gate + i, vec_mul(gelu_erf(vec_load_part(gate + i, n - i)), vec_load_part(up + i, n - i)), n - i);
-}
-
-VEC_INLINE void relu2_multiply(float *gate, const float *up, int n)
-{
-    for (int i = 0; i < n; i += VEC) {
-        const int part = n - i < VEC ? n - i : VEC;
-        const vec x = vec_max(vec_zero(), vec_load_part(gate + i, part)); // in this order NaN passes
-        vec_store_part(gate + i, vec_mul(vec_mul(x, x), vec_load_part(up + i, part)), part);
-    }
+    const vec above = vec_max(vec_zero(), x); // in this order NaN passes
+    return vec_mul(above, above);
 }
 
 VEC_INLINE vec clamped(vec gate, vec up)
@@ -158,28 +128,10 @@ VEC_INLINE vec clamped(vec gate, vec up)
     return vec_mul(vec_div(g, vec_add(vec_set(1.0f), vec_exp(power))), vec_add(u, vec_set(1.0f)));
 }
 
-VEC_INLINE void clamped_multiply(float *gate, const float *up, int n)
-{
-    int i = 0;
-    for (; i + VEC <= n; i += VEC)
-        vec_store(gate + i, clamped(vec_load(gate + i), vec_load(up + i)));
-    if (i < n)
-        vec_store_part(gate + i, clamped(vec_load_part(gate + i, n - i), vec_load_part(up + i, n - i)), n - i);
-}
-
 VEC_INLINE vec sigmoid(vec x)
 {
     const vec power = vec_min(vec_set(88.3f), vec_sub(vec_zero(), x)); // in this order NaN passes
     return vec_div(vec_set(1.0f), vec_add(vec_set(1.0f), vec_exp(power)));
-}
-
-VEC_INLINE void sigmoid_multiply(float *x, const float *z, int n)
-{
-    int i = 0;
-    for (; i + VEC <= n; i += VEC)
-        vec_store(x + i, vec_mul(vec_load(x + i), sigmoid(vec_load(z + i))));
-    if (i < n)
-        vec_store_part(x + i, vec_mul(vec_load_part(x + i, n - i), sigmoid(vec_load_part(z + i, n - i))), n - i);
 }
 
 VEC_INLINE void softcap(float *x, float cap, int n)
@@ -194,14 +146,28 @@ VEC_INLINE void softcap(float *x, float cap, int n)
     }
 }
 
-VEC_INLINE void add(float *x, const float *y, int n)
-{
-    int i = 0;
-    for (; i + VEC <= n; i += VEC)
-        vec_store(x + i, vec_add(vec_load(x + i), vec_load(y + i)));
-    if (i < n)
-        vec_store_part(x + i, vec_add(vec_load_part(x + i, n - i), vec_load_part(y + i, n - i)), n - i);
-}
+// x becomes what is made of each vector a of it, and b of y.
+#define OF_PAIRS(name, made)                                                                                                   \
+    VEC_INLINE void name(float *x, const float *y, int n)                                                                      \
+    {                                                                                                                          \
+        int i = 0;                                                                                                             \
+        for (; i + VEC <= n; i += VEC) {                                                                                       \
+            const vec a = vec_load(x + i), b = vec_load(y + i);                                                                \
+            vec_store(x + i, made);                                                                                            \
+        }                                                                                                                      \
+        if (i < n) {                                                                                                           \
+            const vec a = vec_load_part(x + i, n - i), b = vec_load_part(y + i, n - i);                                        \
+            vec_store_part(x + i, made, n - i);                                                                                \
+        }                                                                                                                      \
+    }
+
+OF_PAIRS(silu_multiply, vec_mul(silu(a), b))
+OF_PAIRS(gelu_multiply, vec_mul(gelu(a), b))
+OF_PAIRS(gelu_erf_multiply, vec_mul(gelu_erf(a), b))
+OF_PAIRS(relu2_multiply, vec_mul(relu2(a), b))
+OF_PAIRS(clamped_multiply, clamped(a, b))
+OF_PAIRS(sigmoid_multiply, vec_mul(a, sigmoid(b)))
+OF_PAIRS(add, vec_add(a, b))
 
 VEC_INLINE void add_scaled(float *x, const float *y, float scale, int n)
 {
