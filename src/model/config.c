@@ -222,6 +222,9 @@ static yalm_status read_score(struct config_reader *r)
         return refuse(r, "config.score.by", by, "first or mean");
     if (status == YALM_OK && json_has(&object, "normed"))
         status = json_get_bool(&c->score_normed, &object, "normed", r->error);
+    if (status == YALM_OK && c->pooling != POOLING_NONE && end != c->pooling_end)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.score.end': found %d, expected pooling's, %d",
+                         r->object.path, (int)end, (int)c->pooling_end);
     c->pooling_end = (int32_t)end;
     return status == YALM_OK
                ? read_list(r, &object, "between", 0, c->vocab_size - 1, CONFIG_MAX_BETWEEN, c->between, &c->n_between)

@@ -329,6 +329,8 @@ static void test_refused(void **state)
         {"\"activation\":\"silu\"", "\"activation\":\"clamped\",\"ungated\":true",
          "'config.ungated': found beside activation clamped, which adds 1 to what there is none of"},
         {"\"bos\":1", "\"score\":{\"between\":[],\"end\":1},\"bos\":1", "'config.score': found beside attention"},
+        {"\"bos\":1", "\"score\":{\"between\":[],\"end\":1},\"pooling\":{\"by\":\"first\",\"end\":2},\"bos\":1",
+         "'config.score.end': found 1, expected pooling's, 2"},
         {"\"bos\":1", "\"score\":{\"between\":[1,1,1,1,1],\"end\":1},\"bos\":1", "'config.score.between': expected at most 4"},
         {"\"bos\":1", "\"score\":{\"between\":[],\"end\":1,\"by\":\"last\"},\"bos\":1", "'config.score.by'"},
         {"\"bos\":1", "\"parallel\":true,\"bos\":1", "'config.parallel': found beside RMSNorm"},
