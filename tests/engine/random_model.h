@@ -84,8 +84,9 @@ static struct matrix random_six_bit(struct random_model *m, enum dtype dtype, in
 static uint16_t random_half(struct random_model *m, double typical)
 {
     int exponent;
-    const double fraction = frexp(typical * (1 + 0.03 * random_normal(m)), &exponent);
-    return exponent < -13 ? 1 : (uint16_t)((exponent + 14) << 10 | ((int)(fraction * 2048) & 1023));
+    const double x = typical * (1 + 0.03 * random_normal(m)), fraction = frexp(x, &exponent);
+    return exponent < -13 ? (uint16_t)lrint(x * 0x1p24) // subnormal
+                          : (uint16_t)((exponent + 14) << 10 | ((int)(fraction * 2048) & 1023));
 }
 
 // GGUF's numbers: any bits as quants; scales about the same, and minima that send values to both sides of 0.
