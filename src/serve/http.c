@@ -251,12 +251,18 @@ static bool receive(struct request *request, const char *data, size_t length)
 
 static void handle(struct request *request)
 {
+    const struct route *route = request->route;
+    const bool has_body = strcmp(route->method, "POST") == 0 && (request->body.length || route->place != AT_ONCE);
     if (request->body.failed)
         request_fail(request, 503, "out of memory for the body");
-    else if (strcmp(request->route->method, "POST") != 0 || (!request->body.length && request->route->handle == handle_slot) ||
-             body_parse(request))
-        (request->route->vectors ? reading_queue : reading_handle)(
-            request->route->vectors ? request->server->embedding : request->server->reading, request);
+    else if (has_body && !body_parse(request))
+        return;
+    else if (route->place == AT_ONCE)
+        route->handle(request);
+    else if (route->place == BY_FORM)
+        reading_handle(request->server->reading, request);
+    else
+        reading_queue(request->server->embedding, request);
 }
 
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *path, const char *method,

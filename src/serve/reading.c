@@ -131,5 +131,5 @@ void reading_queue(struct request_reader *reading, struct request *request)
         request_fail(request, 503, "the server is ending");
     else if (full)
         request_fail(request, 503, "%d requests with %s are waiting already; please try again later", most,
-                     request->route->vectors ? "texts" : "schemas, grammars, tools or slots");
+                     request->route->place == VECTORS ? "texts" : "schemas, grammars, tools or slots");
 }

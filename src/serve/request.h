@@ -1,8 +1,8 @@
 // A request: what a client asked for, and the answer on its way back.
 //
 // Three threads hold it: the one of its connection, the one that reads requests (reading.h) while it does, and the engine's
-// while its tasks run. Whoever lets go last frees it. The
-// engine writes the answer; the connection, which sleeps meanwhile, takes it as it comes.
+// while its tasks run. Whoever lets go last frees it. The engine writes the answer; the connection, which sleeps meanwhile,
+// takes it as it comes.
 #pragma once
 #include <cjson/cJSON.h>
 #include <pthread.h>
@@ -18,13 +18,16 @@ struct task;
 
 enum { MAX_RENAMED = 3 };
 enum dialect { OPENAI, RESPONSES, ANTHROPIC, OLLAMA }; // whose form errors have
+// Which thread handles it (reading.h). AT_ONCE: the connection's; a POST's body may be empty. BY_FORM: the connection's, or the
+// reading one where the body's form takes long. VECTORS: the one that makes these.
+enum place { AT_ONCE, BY_FORM, VECTORS };
 
 struct route {
     const char *method, *path; // the path: whole, or a folder, which ends with a /
     enum dialect dialect;
     bool open; // needs no key
+    enum place place;
     void (*handle)(struct request *request);
-    bool vectors; // it is handled in the thread that makes those
 };
 
 struct request {
