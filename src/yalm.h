@@ -355,8 +355,10 @@ typedef struct yalm_text {
     int n;
 } yalm_text;
 
+// Tokens that such a text may have; of one that is compared, with the query's.
+YALM_API int yalm_text_most(const yalm_session *session);
 // The vectors (n, vector_dim) of n texts, as many of which are evaluated together as options.chunk holds: short ones then take
-// a fraction of the time.
+// a fraction of the time. All are checked before the first is evaluated.
 YALM_API yalm_status yalm_embed_texts(yalm_session *session, const yalm_text *texts, int n, float *vectors, yalm_error *error);
 // How well each of n texts goes with the query (yalm_model_info.scores): (n), the more the better. The query's tokens are
 // YALM_TOKENIZE_BOS's, the texts' are not; what stands between the two, and behind them, is added.

@@ -229,10 +229,21 @@ static int room(const yalm_session *s)
     return room;
 }
 
+// Of a text, or of two that are compared, with all that is added.
+static int most_tokens(const yalm_session *s)
+{
+    return s->model->config.bidirectional ? room(s) : s->options.context;
+}
+
+static int n_added(const struct model_config *c, bool scores)
+{
+    return (scores ? c->n_between : 0) + (c->pooling_end >= 0);
+}
+
 static yalm_status check_text(const yalm_session *s, const yalm_text *text, int64_t all, yalm_error *error)
 {
     const struct model_config *c = &s->model->config;
-    const int most = c->bidirectional && room(s) < s->options.context ? room(s) : s->options.context;
+    const int most = most_tokens(s);
     if (text->n < 0 || all < 1)
         return error_set(error, YALM_USAGE, "number of tokens: found %lld, expected 1 or more", (long long)all);
     if (all > most)
@@ -242,6 +253,20 @@ static yalm_status check_text(const yalm_session *s, const yalm_text *text, int6
         if (text->tokens[i] < 0 || text->tokens[i] >= c->vocab_size)
             return error_set(error, YALM_USAGE, "token %d of %d: found id %d, expected 0 to %d", i + 1, text->n,
                              text->tokens[i], c->vocab_size - 1);
+    return YALM_OK;
+}
+
+// All of them, before the first is evaluated.
+static yalm_status check_texts(const yalm_session *s, const yalm_text *query, const yalm_text *texts, int n, yalm_error *error)
+{
+    const int64_t more = n_added(&s->model->config, query) + (query ? (int64_t)query->n : 0);
+    yalm_error why = {0};
+    for (int i = 0; i < n; i++) {
+        if ((query && i == 0 && check_text(s, query, texts[i].n + more, &why) != YALM_OK) ||
+            check_text(s, &texts[i], texts[i].n + more, &why) != YALM_OK)
+            return n == 1 ? error_set(error, why.status, "%s", why.text)
+                          : error_set(error, why.status, "text %d of %d: %s", i + 1, n, why.text);
+    }
     return YALM_OK;
 }
 
@@ -277,10 +302,8 @@ static yalm_status embed_alone(yalm_session *s, const yalm_text *given, float *v
 static yalm_status add_text(struct lot *lot, const yalm_text *text, yalm_error *error)
 {
     const struct model_config *c = &lot->s->model->config;
-    const int64_t all = (int64_t)text->n + (c->pooling_end >= 0);
-    yalm_status status = check_text(lot->s, text, all, error);
-    if (status == YALM_OK && lot->n + all > room(lot->s))
-        status = lot_run(lot, error);
+    const int64_t all = (int64_t)text->n + n_added(c, false);
+    yalm_status status = lot->n + all > room(lot->s) ? lot_run(lot, error) : YALM_OK;
     if (status != YALM_OK)
         return status;
     if (all > room(lot->s)) {
@@ -298,12 +321,8 @@ static yalm_status add_text(struct lot *lot, const yalm_text *text, yalm_error *
 static yalm_status add_pair(struct lot *lot, const yalm_text *query, const yalm_text *text, yalm_error *error)
 {
     const struct model_config *c = &lot->s->model->config;
-    const int64_t all = (int64_t)query->n + c->n_between + text->n + (c->pooling_end >= 0);
-    yalm_status status = check_text(lot->s, query, all, error);
-    if (status == YALM_OK)
-        status = check_text(lot->s, text, all, error);
-    if (status == YALM_OK && lot->n + all > room(lot->s))
-        status = lot_run(lot, error);
+    const int64_t all = (int64_t)query->n + text->n + n_added(c, true);
+    yalm_status status = lot->n + all > room(lot->s) ? lot_run(lot, error) : YALM_OK;
     if (status != YALM_OK)
         return status;
     const int first = lot->n, type = c->n_token_types > 1;
@@ -319,6 +338,8 @@ static yalm_status run(yalm_session *s, const yalm_text *query, const yalm_text 
     struct lot lot;
     yalm_status status = check(s, query, error);
     if (status == YALM_OK)
+        status = check_texts(s, query, texts, n, error);
+    if (status == YALM_OK)
         status = lot_open(&lot, s, query, out, error);
     if (status != YALM_OK)
         return status;
@@ -328,6 +349,11 @@ static yalm_status run(yalm_session *s, const yalm_text *query, const yalm_text 
         status = lot_run(&lot, error);
     lot_free(&lot);
     return status;
+}
+
+int yalm_text_most(const yalm_session *s)
+{
+    return most_tokens(s) - n_added(&s->model->config, s->model->config.scores);
 }
 
 yalm_status yalm_embed_texts(yalm_session *s, const yalm_text *texts, int n, float *vectors, yalm_error *error)
