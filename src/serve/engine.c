@@ -346,10 +346,12 @@ const char *engine_machine(const struct engine *engine)
     return engine->machine;
 }
 
-yalm_session *engine_take_slot(struct engine *engine, int index)
+yalm_session *engine_take_slot(struct engine *engine, int index, bool wait)
 {
     struct slot *slot = &engine->slots[index];
     pthread_mutex_lock(&engine->lock);
+    while (wait && slot->taken)
+        pthread_cond_wait(&engine->idle, &engine->lock);
     const bool free = slot_is_free(slot);
     slot->taken |= free;
     pthread_mutex_unlock(&engine->lock);
@@ -362,6 +364,7 @@ void engine_return_slot(struct engine *engine, int index)
     engine->slots[index].taken = false;
     engine->slots[index].used = clock_seconds();
     pthread_cond_signal(&engine->wake);
+    pthread_cond_broadcast(&engine->idle);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -381,5 +384,8 @@ void engine_look(struct engine *engine, struct slot_state *slots)
 {
     pthread_mutex_lock(&engine->lock);
     memcpy(slots, engine->states, (size_t)engine->options.n_slots * sizeof *slots);
+    for (int i = 0; i < engine->options.n_slots; i++)
+        if (engine->slots[i].taken)
+            slots[i].busy = slots[i].reading = true;
     pthread_mutex_unlock(&engine->lock);
 }

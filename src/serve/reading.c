@@ -14,7 +14,8 @@ struct request_reader {
     pthread_cond_t wake;
     struct request *first, **last; // those that wait
     int n;
-    bool busy, closing;
+    struct request *now; // that is under way; NULL
+    bool closing;
 };
 
 // Who has gone is not read for. That shows at the second look, where a client may only have ended its sending side.
@@ -39,15 +40,15 @@ static void *read_all(void *context)
         if ((reading->first = request->next) == NULL)
             reading->last = &reading->first;
         const bool closing = reading->closing;
-        reading->busy = true;
+        reading->now = request;
         pthread_mutex_unlock(&reading->lock);
         if (closing)
             request_fail(request, 503, "the server is ending");
         else if (!atomic_load(&request->left))
             request->route->handle(request);
-        request_release(request);
         pthread_mutex_lock(&reading->lock);
-        reading->busy = false;
+        reading->now = NULL;
+        request_release(request);
     }
     pthread_mutex_unlock(&reading->lock);
     return NULL;
@@ -90,9 +91,20 @@ void reading_close(struct request_reader *reading)
 bool reading_rests(struct request_reader *reading)
 {
     pthread_mutex_lock(&reading->lock);
-    const bool rests = reading->first == NULL && !reading->busy;
+    const bool rests = reading->first == NULL && reading->now == NULL;
     pthread_mutex_unlock(&reading->lock);
     return rests;
+}
+
+bool reading_look(struct request_reader *reading)
+{
+    pthread_mutex_lock(&reading->lock);
+    look_at_all(reading);
+    if (reading->now)
+        request_look(reading->now);
+    const bool left = reading->now && atomic_load(&reading->now->left);
+    pthread_mutex_unlock(&reading->lock);
+    return left;
 }
 
 static bool takes_long(const cJSON *body)

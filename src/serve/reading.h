@@ -11,6 +11,8 @@ void reading_stop(struct request_reader *reading);  // refuses those that still 
 void reading_close(struct request_reader *reading); // once it has been stopped, and nobody asks it any more; NULL is welcome
 // Whether nothing waits there, nor is under way.
 bool reading_rests(struct request_reader *reading);
+// Looks whether the clients are still there. True where the one is not whose request is under way.
+bool reading_look(struct request_reader *reading);
 // Has the request's route handle it, here or there.
 void reading_handle(struct request_reader *reading, struct request *request);
 void reading_queue(struct request_reader *reading, struct request *request); // there

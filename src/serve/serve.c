@@ -17,17 +17,28 @@
 
 enum { PIECE = 64 }; // tokens of a prompt between two steps of those that write
 
+// Vectors whose client has gone are not gone on with.
+static void look_at_vectors(struct server *server)
+{
+    if (reading_look(server->embedding) && server->vectors)
+        yalm_session_cancel(server->vectors);
+}
+
 // Waits for the signal that ends the server, lets running requests end, and takes a second signal for haste.
 static void serve_until_signal(struct server *server, struct http *http, const sigset_t *signals)
 {
-    while (sigtimedwait(signals, NULL, &(struct timespec){.tv_sec = 1}) < 0)
+    while (sigtimedwait(signals, NULL, &(struct timespec){.tv_nsec = 200000000}) < 0) {
         http_tidy(http);
+        look_at_vectors(server);
+    }
     server->options->say("ending: running requests have %d s (a second signal ends them)", server->options->drain);
     http_stop_accepting(http);
     const double until = clock_seconds() + server->options->drain;
-    while (clock_seconds() < until && !(engine_drain(server->engine, 0.05) && reading_rests(server->embedding)))
-        if (sigtimedwait(signals, NULL, &(struct timespec){0}) > 0)
+    while (clock_seconds() < until && !(engine_drain(server->engine, 0.05) && reading_rests(server->embedding))) {
+        if (sigtimedwait(signals, NULL, &(struct timespec){.tv_nsec = 20000000}) > 0)
             break;
+        look_at_vectors(server);
+    }
 }
 
 static size_t find_longest_piece(const yalm_model *model)
@@ -115,6 +126,8 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
         serve_until_signal(server, http, signals);
     }
     atomic_store(&server->ending, true);
+    if (server->vectors)
+        yalm_session_cancel(server->vectors);
     reading_stop(server->embedding);
     reading_stop(server->reading);
     engine_stop(server->engine); // answers what still runs

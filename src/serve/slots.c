@@ -152,7 +152,7 @@ static void act_on_slot(struct request *request)
                      strrchr(wanted->path, '/') + 1);
         return;
     }
-    yalm_session *session = engine_take_slot(engine, wanted->slot);
+    yalm_session *session = engine_take_slot(engine, wanted->slot, false);
     if (session == NULL) {
         request_fail(request, 503, "slot %d is at work: please try again later", wanted->slot);
         return;

@@ -1,5 +1,5 @@
 // Vectors of texts in the forms of OpenAI, Ollama and llama.cpp, and scores of texts beside a query in Jina's. One request at a
-// time, in a thread of their own (reading.h): its texts are evaluated together.
+// time, in a thread of their own (reading.h): all its texts are read, then evaluated together.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +9,13 @@
 #include "util/clock.h"
 #include "util/json_write.h"
 
-enum { MAX_TEXTS = 4096, LOT = 64 }; // texts between two looks at the client
+enum { MAX_TEXTS = 4096 };
 
 struct texts {
     yalm_text *list; // (n), whose tokens are owned
     int n;
-    long long n_tokens; // of all
+    long long n_tokens;   // of all
+    int n_cut, first_cut; // to what the context holds; the number of the first of these
     float *values;      // (n, width)
     size_t width;
 };
@@ -37,13 +38,15 @@ static bool no_memory(struct request *request)
 // cut: a longer text is cut to what the context holds, for those who ask for that.
 static bool keep_text(struct request *request, struct texts *texts, int32_t *ids, size_t n, bool cut)
 {
-    const size_t context = (size_t)yalm_session_facts(request->server->vectors)->context;
-    const size_t most = context > 1 ? context - 1 : 1; // the last is what the model wants behind a text
-    if (n > context && !cut) {
+    const size_t most = (size_t)yalm_text_most(request->server->vectors);
+    if (n > most && !cut) {
         free(ids);
-        return request_fail_context(request, "", (long long)n, (long long)context);
+        return request_fail_context(request, "", (long long)n, (long long)most);
     }
-    n = cut && n > most ? most : n;
+    if (n > most) {
+        texts->first_cut = texts->n_cut++ ? texts->first_cut : texts->n + 1;
+        n = most;
+    }
     texts->list[texts->n++] = (yalm_text){ids, (int)n};
     texts->n_tokens += (long long)n;
     return true;
@@ -127,29 +130,47 @@ static bool read_dimensions(struct request *request)
 
 // ---------------------------------------------------------------- the engine's part
 
-// query NULL: vectors; else a score of each text beside it.
+// query NULL: vectors; else a score of each text beside it. Who finds that the client has gone cancels the session (serve.c). That
+// may come too late, and then meets the next request, which begins again.
+static yalm_status evaluate_by(struct request *request, yalm_session *session, const struct texts *texts, const yalm_text *query,
+                               yalm_error *error)
+{
+    yalm_status status;
+    do {
+        status = query ? yalm_score_texts(session, *query, texts->list, texts->n, texts->values, error)
+                       : yalm_embed_texts(session, texts->list, texts->n, texts->values, error);
+    } while (status == YALM_INTERRUPTED && !atomic_load(&request->left) && !atomic_load(&request->server->ending));
+    return status;
+}
+
+static void warn_of_cut(struct request *request, const struct texts *texts)
+{
+    const int most = yalm_text_most(request->server->vectors);
+    if (texts->n_cut == 1)
+        request_warn(request, "text %d behind its first %d tokens", texts->first_cut, most);
+    else
+        request_warn(request, "text %d and %d more behind their first %d tokens", texts->first_cut, texts->n_cut - 1, most);
+}
+
 static bool evaluate(struct request *request, struct texts *texts, const yalm_text *query)
 {
     struct server *server = request->server;
+    const bool of_slot = server->vectors == engine_session(server->engine);
+    yalm_error error = {0};
     texts->width = query ? 1 : (size_t)yalm_model_facts(server->model)->vector_dim;
     texts->values = malloc(sizeof *texts->values * texts->width * (size_t)texts->n);
     if (texts->values == NULL)
         return no_memory(request);
-    for (int from = 0; from < texts->n; from += LOT) {
-        const int n = texts->n - from < LOT ? texts->n - from : LOT;
-        float *values = texts->values + (size_t)from * texts->width;
-        yalm_error error = {0};
-        request_look(request);
-        if (atomic_load(&request->left))
-            return false;
-        if (atomic_load(&server->ending))
-            return request_fail(request, 503, "the server is shutting down");
-        const yalm_status status = query ? yalm_score_texts(server->vectors, *query, texts->list + from, n, values, &error)
-                                         : yalm_embed_texts(server->vectors, texts->list + from, n, values, &error);
-        if (status != YALM_OK)
-            return request_fail_by(request, &error);
-    }
-    return true;
+    if (of_slot)
+        engine_take_slot(server->engine, 0, true);
+    const yalm_status status = evaluate_by(request, server->vectors, texts, query, &error);
+    if (of_slot)
+        engine_return_slot(server->engine, 0);
+    if (texts->n_cut)
+        warn_of_cut(request, texts);
+    if (status == YALM_INTERRUPTED) // nobody reads that where the client has gone
+        return request_fail(request, 503, "the server is shutting down");
+    return status == YALM_OK || request_fail_by(request, &error);
 }
 
 static bool offered(struct request *request, bool scores)

@@ -80,9 +80,17 @@ def test_ollama(vectors):
     near(answer["embeddings"][2], golden["out"][2])
     near(server.post("/api/embeddings", prompt=TEXTS[0]).json["embedding"], golden["out"][0])
     long = "the fox " * 200
-    assert len(server.post("/api/embed", input=long).json["embeddings"]) == 1
-    answer = server.post("/api/embed", input=long, truncate=False)
-    assert answer.status == 400 and "prompt is too long: 401 tokens > 150 maximum" in answer.json["error"]
+    first = "the fox " * 74  # 149 tokens with what begins a text; another one ends it
+    for inputs, said in (([long], "text 1"), ([first, long, long], "text 2 and 1 more"), ([first], None)):
+        answer = server.post("/api/embed", input=inputs)
+        its = "its" if len(inputs) == 1 else "their"
+        assert answer.headers["Warning"] == (
+            said and f'299 yalm "not followed: {said} behind {its} first 149 tokens"'
+        )
+        assert answer.json["prompt_eval_count"] == 149 * len(inputs)
+        near(answer.json["embeddings"][-1], server.post("/api/embed", input=first).json["embeddings"][0])
+    answer = server.post("/api/embed", input=["x", long], truncate=False)
+    assert answer.status == 400 and "prompt is too long: 401 tokens > 149 maximum" in answer.json["error"]
 
 
 def test_llamacpp(vectors):
