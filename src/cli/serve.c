@@ -22,6 +22,17 @@ static void say_line(const char *format, ...)
         say("%s", line);
 }
 
+// One that generates and makes vectors has a session for these besides.
+static bool has_vectors(const yalm_model *model)
+{
+    return yalm_model_facts(model)->pooling && !yalm_model_facts(model)->bidirectional;
+}
+
+static uint64_t count_sessions(const yalm_model *model, const struct serve_options *how)
+{
+    return (uint64_t)how->parallel + has_vectors(model);
+}
+
 // What the model was trained for, as far as half of the memory has room for the sessions.
 static yalm_status choose_context(const yalm_model *model, struct serve_options *how, yalm_error *error)
 {
@@ -32,7 +43,7 @@ static yalm_status choose_context(const yalm_model *model, struct serve_options 
     for (how->session.context = yalm_model_facts(model)->context_length;; how->session.context /= 2) {
         const yalm_status status = yalm_session_memory(model, &how->session, &memory, error);
         const uint64_t each = memory.kv_cache + memory.attention + memory.scratch;
-        if (status != YALM_OK || how->session.context < 2 * LEAST || each <= memory.available / 2 / (uint64_t)how->parallel)
+        if (status != YALM_OK || how->session.context < 2 * LEAST || each <= memory.available / 2 / count_sessions(model, how))
             return status;
     }
 }
@@ -45,15 +56,15 @@ static yalm_status check_memory(const struct options *options, const yalm_model 
     const yalm_status status = yalm_session_memory(model, &how->session, &memory, error);
     if (status != YALM_OK)
         return status;
-    const uint64_t each = memory.kv_cache + memory.attention + memory.scratch, n = (uint64_t)how->parallel;
+    const uint64_t each = memory.kv_cache + memory.attention + memory.scratch, n = count_sessions(model, how);
     if (each > memory.available / n)
         return cli_error(error, YALM_NO_MEMORY,
-                         "%d sessions take %s, and %s are available: a shorter context (-T N) or fewer sessions (--parallel N)",
-                         how->parallel, human_bytes(each * n), human_bytes(memory.available));
+                         "%llu sessions take %s, and %s are available: a shorter context (-T N) or fewer sessions (--parallel N)",
+                         (unsigned long long)n, human_bytes(each * n), human_bytes(memory.available));
     const uint64_t rest = (memory.available - each * n) / 2, asked = (uint64_t)options->cache_ram << 20;
     how->cache_bytes = asked < rest ? asked : rest;
-    say_line("memory: weights %s, %d sessions of %s; %s available", human_bytes(memory.weights), how->parallel,
-             human_bytes(each), human_bytes(memory.available));
+    say_line("memory: weights %s, %llu sessions of %s%s; %s available", human_bytes(memory.weights), (unsigned long long)n,
+             human_bytes(each), has_vectors(model) ? ", one for vectors" : "", human_bytes(memory.available));
     return YALM_OK;
 }
 

@@ -1,13 +1,19 @@
 """Vectors and scores of texts, by a server of small BERTs, beside the golden ones."""
 
 import base64
+import dataclasses
 import functools
+import json
 import math
+import signal
 import sys
+import time
 
 import numpy as np
 import pytest
-from harness import ROOT, convert_directory
+from harness import HANG, ROOT, convert_directory
+
+from tests.cli.test_embed import sentence_model
 
 sys.path.insert(0, str(ROOT / "tests/parity"))
 import embed_cases
@@ -161,3 +167,86 @@ def test_a_model_that_generates(server):
     ):
         answer = server.post(path, input="x")
         assert answer.status == 501 and f"{path} is not offered" in answer.error and said in answer.error
+
+
+@pytest.fixture(scope="module")
+def patient(start, tmp_path_factory):
+    """Reads long texts: one of them takes tenths of a second."""
+    folder = tmp_path_factory.mktemp("patient")
+    case = dataclasses.replace(embed_cases.make_cases()["bert-mean"], config=embed_cases.bert(max_position_embeddings=4096))
+    model = convert_directory(embed_cases.write(case, folder / "long"), folder / "long.bin")
+    (folder / "slots").mkdir()
+    return lambda: start("--set", f"serve.slot_dir={folder / 'slots'}", "--set", "serve.drain=1", model=model)
+
+
+LONG = ["the fox " * 2000] * 60
+
+
+def begin(server):
+    """Asks for so many vectors that nobody waits for them; the connection, once they are being made."""
+    connection = server.connect()
+    connection.request("POST", "/v1/embeddings", json.dumps({"input": LONG}))
+    server.wait_until(server.busy)
+    return connection
+
+
+def test_who_leaves_is_not_worked_for(patient):
+    server = patient()
+    began = time.monotonic()
+    assert server.post("/v1/embeddings", input=LONG[0]).status == 200
+    one = time.monotonic() - began
+    for _ in range(3):
+        connection = begin(server)
+        left = time.monotonic()
+        connection.close()
+        server.wait_until(lambda: not server.busy())
+        assert time.monotonic() - left < 20 * one + 1
+        assert server.post("/v1/embeddings", input="x").status == 200  # which is not cancelled, too
+
+
+def test_a_slot_that_makes_vectors_is_at_work(patient):
+    server = patient()
+    connection = begin(server)
+    assert server.get("/slots").json[0]["state"] == "reading"
+    answer = server.ask("POST", "/slots/0?action=save", json.dumps({"filename": "x"}))
+    assert answer.status == 503 and "slot 0 is at work" in answer.error
+    connection.close()
+    server.wait_until(lambda: not server.busy())
+    assert server.ask("POST", "/slots/0?action=save", json.dumps({"filename": "x"})).status == 200
+
+
+def test_the_end_does_not_wait_for_vectors(patient):
+    server = patient()
+    connection = begin(server)
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    answer = connection.getresponse()
+    assert answer.status == 503 and b"shutting down" in answer.read()
+    assert server.process.wait(HANG) == 0 and time.monotonic() - began < 10
+
+
+def test_refused_before_any_is_computed(patient):
+    """By the last of many texts, in less time than one of the others takes."""
+    server = patient()
+    began = time.monotonic()
+    assert server.post("/v1/embeddings", input=LONG[0]).status == 200
+    one = time.monotonic() - began
+    for last, said in (("the fox " * 3000, "has 6001 tokens"), (5, "number 61: expected"), ([], "number 61: expected")):
+        began = time.monotonic()
+        answer = server.post("/v1/embeddings", input=[*LONG, last])
+        assert answer.status == 400 and said in answer.json["error"]["message"]
+        assert time.monotonic() - began < 20 * one
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_a_model_that_also_generates(start, tmp_path, end):
+    """Its vectors have a session of their own."""
+    model = convert_directory(sentence_model(tmp_path / "sentences", "lasttoken", end), tmp_path / "model.bin")
+    server = start("--parallel", 2, model=model)
+    assert "3 sessions of" in server.lines[0] and "one for vectors" in server.lines[0]
+    text = server.text("Once upon", seed=1)
+    vector = server.post("/v1/embeddings", input="Once upon").json["data"][0]["embedding"]
+    assert server.text("Once upon", seed=1) == text
+    assert server.post("/v1/embeddings", input=["a fox", "Once upon"]).json["data"][1]["embedding"] == pytest.approx(
+        vector, abs=1e-3
+    )
