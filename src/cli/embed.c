@@ -35,9 +35,12 @@ static void print_vector(const float *vector, int dim, int format)
     puts(format == EMBED_JSON ? "]" : "");
 }
 
+enum { NAMED = 10 };
+
 struct lines {
     yalm_text *texts; // (n), whose tokens are owned
     size_t n;
+    size_t cut[NAMED], n_cut; // numbers of the first lines that the context does not hold, and how many there are
 };
 
 static void lines_free(struct lines *lines)
@@ -47,23 +50,37 @@ static void lines_free(struct lines *lines)
     free(lines->texts);
 }
 
-static yalm_status read_line(const yalm_session *session, int flags, const char *line, size_t length, yalm_text *text,
+// A line that is too long is cut, as sentence-transformers does.
+static yalm_status read_line(const yalm_session *session, int flags, const char *line, size_t length, struct lines *lines,
                              yalm_error *error)
 {
+    const size_t most = (size_t)yalm_text_most(session);
     int32_t *ids;
     size_t n;
     yalm_status status = yalm_tokenize(yalm_session_model(session), line, length, flags, &ids, &n, error);
     if (status != YALM_OK)
         return status;
-    const size_t context = (size_t)yalm_session_facts(session)->context;
-    if (n > context) {
-        const size_t trained = (size_t)yalm_model_facts(yalm_session_model(session))->context_length;
-        free(ids);
-        return cli_error(error, YALM_USAGE, "%zu tokens, and the context holds %zu%s", n, context,
-                         context < trained ? ": -T takes more" : ", all that the model was trained for: cut the line");
-    }
-    *text = (yalm_text){ids, (int)n};
+    if (n > most && lines->n_cut++ < NAMED)
+        lines->cut[lines->n_cut - 1] = lines->n + 1;
+    lines->texts[lines->n++] = (yalm_text){ids, (int)(n > most ? most : n)};
     return YALM_OK;
+}
+
+static void warn_of_cut(const yalm_session *session, const struct lines *lines)
+{
+    const yalm_model_info *model = yalm_model_facts(yalm_session_model(session));
+    const yalm_session_options *how = yalm_session_facts(session);
+    const char *hint = model->bidirectional && how->chunk < how->context ? "machine.chunk takes more"
+                       : how->context < model->context_length            ? "-T N takes more"
+                                                                         : "the model was trained for no more";
+    char numbers[NAMED * 24], more[40] = "";
+    for (size_t i = 0, at = 0; i < lines->n_cut && i < NAMED; i++)
+        at += (size_t)snprintf(numbers + at, sizeof numbers - at, "%s%zu", i ? ", " : "", lines->cut[i]);
+    if (lines->n_cut > NAMED)
+        snprintf(more, sizeof more, " and %zu more", lines->n_cut - NAMED);
+    if (lines->n_cut)
+        say("warning: line%s %s%s: cut to %d tokens (%s)", lines->n_cut > 1 ? "s" : "", numbers, more, yalm_text_most(session),
+            hint);
 }
 
 static yalm_status name_line(size_t number, const yalm_error *why, yalm_error *error)
@@ -72,8 +89,8 @@ static yalm_status name_line(size_t number, const yalm_error *why, yalm_error *e
                                            : cli_error(error, why->status, "line %zu: %s", number, why->text);
 }
 
-// Each line, without what ends it: "\n", or "\r\n". All of them before the first vector, so that one that is too long does not
-// end an array in its middle.
+// Each line, without what ends it: "\n", or "\r\n". All of them before the first vector, so that none ends an array in its
+// middle.
 static yalm_status read_lines(const yalm_session *session, int flags, const struct text *text, struct lines *lines,
                               yalm_error *error)
 {
@@ -81,14 +98,15 @@ static yalm_status read_lines(const yalm_session *session, int flags, const stru
     lines->texts = calloc(all + 1, sizeof *lines->texts);
     if (lines->texts == NULL)
         return cli_no_memory(error);
-    for (size_t at = 0; at < text->length; lines->n++) {
+    for (size_t at = 0; at < text->length;) {
         const char *line = text->bytes + at, *end = memchr(line, '\n', text->length - at);
         const size_t length = end ? (size_t)(end - line) : text->length - at;
         yalm_error why = {0};
-        if (read_line(session, flags, line, length - (length > 0 && line[length - 1] == '\r'), &lines->texts[lines->n], &why))
+        if (read_line(session, flags, line, length - (length > 0 && line[length - 1] == '\r'), lines, &why))
             return name_line(lines->n + 1, &why, error);
         at += length + 1;
     }
+    warn_of_cut(session, lines);
     return YALM_OK;
 }
 

@@ -58,9 +58,10 @@ static yalm_status check_memory(const struct options *options, const yalm_model 
         return status;
     const uint64_t each = memory.kv_cache + memory.attention + memory.scratch, n = count_sessions(model, how);
     if (each > memory.available / n)
-        return cli_error(error, YALM_NO_MEMORY,
-                         "%llu sessions take %s, and %s are available: a shorter context (-T N) or fewer sessions (--parallel N)",
-                         (unsigned long long)n, human_bytes(each * n), human_bytes(memory.available));
+        return cli_error(
+            error, YALM_NO_MEMORY,
+            "%llu sessions take %s, and %s are available: a shorter context (-T N) or fewer sessions (--parallel N)",
+            (unsigned long long)n, human_bytes(each * n), human_bytes(memory.available));
     const uint64_t rest = (memory.available - each * n) / 2, asked = (uint64_t)options->cache_ram << 20;
     how->cache_bytes = asked < rest ? asked : rest;
     say_line("memory: weights %s, %llu sessions of %s%s; %s available", human_bytes(memory.weights), (unsigned long long)n,

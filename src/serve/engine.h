@@ -30,8 +30,8 @@ struct engine_counts {
 };
 
 struct slot_state {
-    int64_t n_tokens; // that the session holds
-    bool busy, reading; // both, too, while it is a caller's of engine_take_slot()
+    int64_t n_tokens;             // that the session holds
+    bool busy, reading;           // both, too, while it is a caller's of engine_take_slot()
     size_t n_prompt, n_generated; // of its task
 };
 
@@ -56,8 +56,8 @@ int engine_n_slots(const struct engine *engine);
 yalm_session *engine_session(const struct engine *engine); // the first, for a model that generates nothing
 bool engine_keeps(const struct engine *engine);            // whether what sequences have read is kept beyond the sessions
 const char *engine_machine(const struct engine *engine);   // "cpu: 2 threads, avx2"
-// A slot's session, which is the caller's until it is returned; NULL while it is at work, or another caller's. wait: that one is
-// waited for.
+// A slot's session, which is the caller's until it is returned; NULL while it is at work, or another caller's. `wait` waits for
+// that one.
 yalm_session *engine_take_slot(struct engine *engine, int slot, bool wait);
 void engine_return_slot(struct engine *engine, int slot);
 struct engine_counts engine_count(struct engine *engine);

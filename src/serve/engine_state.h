@@ -18,7 +18,7 @@ struct engine {
 
     pthread_t thread;
     bool started;
-    pthread_mutex_t lock; // of all below, and of the slots' tasks
+    pthread_mutex_t lock;      // of all below, and of the slots' tasks
     pthread_cond_t wake, idle; // there is work for the thread; there is no request, or a slot has been returned
     bool draining, closing;
     struct request *requests; // all that are not over, the oldest first

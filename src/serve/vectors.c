@@ -16,7 +16,7 @@ struct texts {
     int n;
     long long n_tokens;   // of all
     int n_cut, first_cut; // to what the context holds; the number of the first of these
-    float *values;      // (n, width)
+    float *values;        // (n, width)
     size_t width;
 };
 
@@ -130,10 +130,10 @@ static bool read_dimensions(struct request *request)
 
 // ---------------------------------------------------------------- the engine's part
 
-// query NULL: vectors; else a score of each text beside it. Who finds that the client has gone cancels the session (serve.c). That
-// may come too late, and then meets the next request, which begins again.
-static yalm_status evaluate_by(struct request *request, yalm_session *session, const struct texts *texts, const yalm_text *query,
-                               yalm_error *error)
+// query NULL: vectors; else a score of each text beside it. Who finds that the client has gone cancels the session (serve.c).
+// That may come too late, and then meets the next request, which begins again.
+static yalm_status evaluate_by(struct request *request, yalm_session *session, const struct texts *texts,
+                               const yalm_text *query, yalm_error *error)
 {
     yalm_status status;
     do {

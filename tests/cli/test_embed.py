@@ -116,6 +116,21 @@ def test_a_text_in_pieces_has_the_same_vector(yalm, model):
     assert np.abs(whole - pieces).max() < 1e-5
 
 
+def test_a_line_that_is_too_long_is_cut(yalm, model):
+    """To what the context holds beside what the model adds; standard error names it."""
+    lines = ["x", "Once upon a time " * 100, "the fox", *["word " * 200] * 12]
+    command = [yalm, model[0], "-m", "embed", "-q", "-o", "npy", "-T", "64"]
+    done = subprocess.run(command, input="\n".join(lines).encode(), capture_output=True, timeout=600)
+    said = "warning: lines 2, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 3 more: cut to 63 tokens (-T N takes more)"
+    assert done.returncode == 0 and done.stderr.decode() == f"{said}\n"
+    whole = "Once upon a time " * 15 + "Once upon"  # with what begins a text 63 tokens
+    fits = subprocess.run([*command, "-i", whole], capture_output=True, timeout=600)
+    assert (
+        fits.stderr == b""
+        and np.dot(np.load(io.BytesIO(done.stdout))[1], np.load(io.BytesIO(fits.stdout))[0]) > 1 - 1e-6
+    )
+
+
 def fails(yalm, code, *arguments, text="x\n"):
     done = subprocess.run([yalm, *arguments, "-q"], input=text.encode(), capture_output=True, timeout=600)
     assert done.returncode == code and len(done.stderr.splitlines()) == 1, done.stderr
@@ -125,8 +140,6 @@ def fails(yalm, code, *arguments, text="x\n"):
 
 def test_refused(yalm, fable, model, tmp_path):
     assert "makes no vectors of texts" in fails(yalm, 2, fable, "-m", "embed")
-    long = "x\n" + "word " * 200
-    assert "line 2: " in fails(yalm, 2, model[0], "-m", "embed", "--ctx", "64", text=long)
     plain = convert_directory(sentence_model(tmp_path / "plain", "lasttoken", end=False), tmp_path / "plain.bin")
     assert "line 2: number of tokens: found 0" in fails(
         yalm, 2, plain, "-m", "embed", "--set", "text.bos=off", text="x\n\n"

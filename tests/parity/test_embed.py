@@ -78,8 +78,10 @@ def test_alone_or_together(yalm, models, name):
         pieces = np.load(io.BytesIO(embed(yalm, model, "--set", f"machine.chunk={chunk}").stdout))
         assert np.abs(pieces - whole).max() < 1e-3
     done = embed(yalm, model, "--set", f"machine.chunk={longest - 1}")
-    said = f"line {int(lengths.argmax()) + 1}: the text has {longest} tokens, and the context holds {longest - 1}"
-    assert done.returncode == 2 and said in done.stderr.decode(), done.stderr
+    said = f"line {int(lengths.argmax()) + 1}: cut to {longest - 2} tokens (machine.chunk takes more)"
+    assert done.returncode == 0 and said in done.stderr.decode(), done.stderr
+    cut = np.abs(np.load(io.BytesIO(done.stdout)) - whole).max(1)
+    assert (cut > 1e-3).sum() <= 1 and cut.argmax() == lengths.argmax()
 
 
 @pytest.mark.parametrize(
@@ -93,8 +95,4 @@ def test_no_further_than_the_rows_of_positions(yalm, models, name, most):
 
     model, _ = models(name)
     assert f"found {most + 1}, expected 1 to {most}: the model has no rows" in fails("x", "-T", str(most + 1))
-    assert "all that the model was trained for: cut the line" in fails("x " * most)
     assert not fails("x", "-T", str(most))
-    if name == "bert-mean":  # a word is a token, between two others
-        assert not fails("x " * (most - 2))
-        assert f"the text has {most + 1} tokens, and the context holds {most}" in fails("x " * (most - 1))

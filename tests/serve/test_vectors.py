@@ -90,9 +90,7 @@ def test_ollama(vectors):
     for inputs, said in (([long], "text 1"), ([first, long, long], "text 2 and 1 more"), ([first], None)):
         answer = server.post("/api/embed", input=inputs)
         its = "its" if len(inputs) == 1 else "their"
-        assert answer.headers["Warning"] == (
-            said and f'299 yalm "not followed: {said} behind {its} first 149 tokens"'
-        )
+        assert answer.headers["Warning"] == (said and f'299 yalm "not followed: {said} behind {its} first 149 tokens"')
         assert answer.json["prompt_eval_count"] == 149 * len(inputs)
         near(answer.json["embeddings"][-1], server.post("/api/embed", input=first).json["embeddings"][0])
     answer = server.post("/api/embed", input=["x", long], truncate=False)
@@ -173,7 +171,9 @@ def test_a_model_that_generates(server):
 def patient(start, tmp_path_factory):
     """Reads long texts: one of them takes tenths of a second."""
     folder = tmp_path_factory.mktemp("patient")
-    case = dataclasses.replace(embed_cases.make_cases()["bert-mean"], config=embed_cases.bert(max_position_embeddings=4096))
+    case = dataclasses.replace(
+        embed_cases.make_cases()["bert-mean"], config=embed_cases.bert(max_position_embeddings=4096)
+    )
     model = convert_directory(embed_cases.write(case, folder / "long"), folder / "long.bin")
     (folder / "slots").mkdir()
     return lambda: start("--set", f"serve.slot_dir={folder / 'slots'}", "--set", "serve.drain=1", model=model)
