@@ -353,7 +353,8 @@ static yalm_status run(yalm_session *s, const yalm_text *query, const yalm_text 
 
 int yalm_text_most(const yalm_session *s)
 {
-    return most_tokens(s) - n_added(&s->model->config, s->model->config.scores);
+    const int most = most_tokens(s) - n_added(&s->model->config, s->model->config.scores);
+    return most > 0 ? most : 0;
 }
 
 yalm_status yalm_embed_texts(yalm_session *s, const yalm_text *texts, int n, float *vectors, yalm_error *error)

@@ -122,8 +122,10 @@ void request_warn(struct request *request, const char *format, ...)
     for (char *at = text; *at; at++)
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
             *at = '?';
-    if (request->warning.length < 1000)
+    pthread_mutex_lock(&request->lock);
+    if (!request->finished && request->warning.length < 1000)
         buffer_format(&request->warning, "%s%s", request->warning.length ? ", " : "", text);
+    pthread_mutex_unlock(&request->lock);
 }
 
 // Blanks before JSON mean nothing, as comments and pings.
@@ -221,7 +223,9 @@ static bool fail_with(struct request *request, int status, struct buffer *json)
     else if (request->streamed)
         buffer_format(&out, "%sdata: %s\n\n", request->route->dialect == ANTHROPIC ? "event: error\n" : "", text);
     else {
-        request->status = status;
+        pthread_mutex_lock(&request->lock);
+        request->status = request->finished ? request->status : status;
+        pthread_mutex_unlock(&request->lock);
         buffer_add(&out, json->at, json->length);
     }
     buffer_free(json);

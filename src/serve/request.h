@@ -55,7 +55,7 @@ struct request {
     size_t taken;     // bytes of `out` that the connection has
     bool streamed;    // goes out as it comes
     bool goes_out;    // of one that is streamed: the engine has it, so it may be seen
-    bool finished;    // nothing will be added
+    bool finished;    // nothing will be added; its connection's thread reads all of these without the lock
     bool waiting;     // the connection is suspended until there is more
     bool preflight;   // a browser asks what a page may send
     bool interim;     // the client takes interim responses: it speaks HTTP/1.1

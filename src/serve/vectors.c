@@ -168,7 +168,9 @@ static bool evaluate(struct request *request, struct texts *texts, const yalm_te
         engine_return_slot(server->engine, 0);
     if (texts->n_cut)
         warn_of_cut(request, texts);
-    if (status == YALM_INTERRUPTED) // nobody reads that where the client has gone
+    if (atomic_load(&request->left))
+        return false;
+    if (status == YALM_INTERRUPTED)
         return request_fail(request, 503, "the server is shutting down");
     return status == YALM_OK || request_fail_by(request, &error);
 }
