@@ -1,4 +1,4 @@
-"""A call that must come and that the limit cuts off, in the forms that are not OpenAI's chat: a call without its end, never text."""
+"""Calls that must come and that the limit cuts off, in the forms beside OpenAI's chat: calls without an end, never text."""
 
 import json
 
