@@ -35,12 +35,10 @@ static void print_vector(const float *vector, int dim, int format)
     puts(format == EMBED_JSON ? "]" : "");
 }
 
-enum { NAMED = 10 };
-
 struct lines {
     yalm_text *texts; // (n), whose tokens are owned
     size_t n;
-    size_t cut[NAMED], n_cut; // numbers of the first lines that the context does not hold, and how many there are
+    int longest; // tokens
 };
 
 static void lines_free(struct lines *lines)
@@ -50,37 +48,44 @@ static void lines_free(struct lines *lines)
     free(lines->texts);
 }
 
-// A line that is too long is cut, as sentence-transformers does.
-static yalm_status read_line(const yalm_session *session, int flags, const char *line, size_t length, struct lines *lines,
+static yalm_status read_line(const yalm_model *model, int flags, const char *line, size_t length, struct lines *lines,
                              yalm_error *error)
 {
-    const size_t most = (size_t)yalm_text_most(session);
     int32_t *ids;
     size_t n;
-    yalm_status status = yalm_tokenize(yalm_session_model(session), line, length, flags, &ids, &n, error);
+    yalm_status status = yalm_tokenize(model, line, length, flags, &ids, &n, error);
     if (status != YALM_OK)
         return status;
-    if (n > most && lines->n_cut++ < NAMED)
-        lines->cut[lines->n_cut - 1] = lines->n + 1;
-    lines->texts[lines->n++] = (yalm_text){ids, (int)(n > most ? most : n)};
+    const int kept = n < INT32_MAX ? (int)n : INT32_MAX;
+    lines->texts[lines->n++] = (yalm_text){ids, kept};
+    lines->longest = kept > lines->longest ? kept : lines->longest;
     return YALM_OK;
 }
 
-static void warn_of_cut(const yalm_session *session, const struct lines *lines)
+// Lines that are too long are cut, as sentence-transformers does, and named.
+static void cut_lines(const yalm_session *session, struct lines *lines)
 {
+    enum { NAMED = 10 };
     const yalm_model_info *model = yalm_model_facts(yalm_session_model(session));
     const yalm_session_options *how = yalm_session_facts(session);
     const char *hint = model->bidirectional && how->chunk < how->context ? "machine.chunk takes more"
                        : how->context < model->context_length            ? "-T N takes more"
                                                                          : "the model was trained for no more";
+    const int most = yalm_text_most(session);
     char numbers[NAMED * 24], more[40] = "";
-    for (size_t i = 0, at = 0; i < lines->n_cut && i < NAMED; i++)
-        at += (size_t)snprintf(numbers + at, sizeof numbers - at, "%s%zu", i ? ", " : "", lines->cut[i]);
-    if (lines->n_cut > NAMED)
-        snprintf(more, sizeof more, " and %zu more", lines->n_cut - NAMED);
-    if (lines->n_cut)
-        say("warning: line%s %s%s: cut to %d tokens (%s)", lines->n_cut > 1 ? "s" : "", numbers, more, yalm_text_most(session),
-            hint);
+    size_t n_cut = 0, at = 0;
+    for (size_t i = 0; i < lines->n; i++) {
+        if (lines->texts[i].n <= most)
+            continue;
+        lines->texts[i].n = most;
+        if (n_cut < NAMED)
+            at += (size_t)snprintf(numbers + at, sizeof numbers - at, "%s%zu", n_cut ? ", " : "", i + 1);
+        n_cut++;
+    }
+    if (n_cut > NAMED)
+        snprintf(more, sizeof more, " and %zu more", n_cut - NAMED);
+    if (n_cut)
+        say("warning: line%s %s%s: cut to %d tokens (%s)", n_cut > 1 ? "s" : "", numbers, more, most, hint);
 }
 
 static yalm_status name_line(size_t number, const yalm_error *why, yalm_error *error)
@@ -91,7 +96,7 @@ static yalm_status name_line(size_t number, const yalm_error *why, yalm_error *e
 
 // Each line, without what ends it: "\n", or "\r\n". All of them before the first vector, so that none ends an array in its
 // middle.
-static yalm_status read_lines(const yalm_session *session, int flags, const struct text *text, struct lines *lines,
+static yalm_status read_lines(const yalm_model *model, int flags, const struct text *text, struct lines *lines,
                               yalm_error *error)
 {
     const size_t all = count_lines(text);
@@ -102,11 +107,10 @@ static yalm_status read_lines(const yalm_session *session, int flags, const stru
         const char *line = text->bytes + at, *end = memchr(line, '\n', text->length - at);
         const size_t length = end ? (size_t)(end - line) : text->length - at;
         yalm_error why = {0};
-        if (read_line(session, flags, line, length - (length > 0 && line[length - 1] == '\r'), lines, &why))
+        if (read_line(model, flags, line, length - (length > 0 && line[length - 1] == '\r'), lines, &why))
             return name_line(lines->n + 1, &why, error);
         at += length + 1;
     }
-    warn_of_cut(session, lines);
     return YALM_OK;
 }
 
@@ -143,14 +147,34 @@ static yalm_status print_vectors(yalm_session *session, const struct lines *line
     return status;
 }
 
-static yalm_status embed_lines(const struct options *options, yalm_session *session, const struct text *text, yalm_error *error)
+// Without -T a session has at most 4,096 positions: more where a line needs them, and the model was trained for them.
+static yalm_session *open_for(const struct options *options, const yalm_model *model, const struct lines *lines,
+                              yalm_error *error)
+{
+    enum { USUAL = 4096, ADDED = 8 }; // what the model wants behind a text is less
+    const int trained = yalm_model_facts(model)->context_length;
+    yalm_session_options how = session_options(options);
+    if (how.context == 0 && lines->longest > USUAL - ADDED)
+        how.context = lines->longest < trained - ADDED ? lines->longest + ADDED : trained;
+    if (strcmp(how.device, "auto") == 0)
+        how.device = "cpu"; // which alone can
+    return open_session(options, model, &how, options->quiet, error);
+}
+
+static yalm_status embed_lines(const struct options *options, const yalm_model *model, const struct text *text,
+                               yalm_error *error)
 {
     struct lines lines = {0};
-    yalm_status status = read_lines(session, options->no_bos ? 0 : YALM_TOKENIZE_BOS, text, &lines, error);
+    yalm_session *session = NULL;
+    yalm_status status = read_lines(model, options->no_bos ? 0 : YALM_TOKENIZE_BOS, text, &lines, error);
+    if (status == YALM_OK && (session = open_for(options, model, &lines, error)) == NULL)
+        status = error->status;
     if (status == YALM_OK) {
+        cut_lines(session, &lines);
         status = print_vectors(session, &lines, options->embed_format, error);
         const yalm_status written = output_end(status == YALM_OK ? error : NULL);
         status = status == YALM_OK ? written : status;
+        close_session(session);
     }
     lines_free(&lines);
     return status;
@@ -160,18 +184,8 @@ static yalm_status run(const struct options *options, const yalm_model *model, c
 {
     if (yalm_model_facts(model)->pooling == NULL)
         return cli_error(error, YALM_USAGE, "%s makes no vectors of texts: it was trained to go on with them", options->named);
-    yalm_status status = needs_tokenizer(options, model, "turn text into ids", error);
-    if (status != YALM_OK)
-        return status;
-    yalm_session_options how = session_options(options);
-    if (strcmp(how.device, "auto") == 0)
-        how.device = "cpu"; // which alone can
-    yalm_session *session = open_session(options, model, &how, options->quiet, error);
-    if (session == NULL)
-        return error->status;
-    status = embed_lines(options, session, text, error);
-    close_session(session);
-    return status;
+    const yalm_status status = needs_tokenizer(options, model, "turn text into ids", error);
+    return status == YALM_OK ? embed_lines(options, model, text, error) : status;
 }
 
 yalm_status run_embed(const struct options *options, yalm_error *error)
