@@ -131,6 +131,23 @@ def test_a_line_that_is_too_long_is_cut(yalm, model):
     )
 
 
+def test_a_context_for_the_longest_line(yalm, tmp_path):
+    """Without -T: what it needs, where the model was trained for so much."""
+    folder = sentence_model(tmp_path / "sentences", "lasttoken")
+    config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 6000}
+    (folder / "config.json").write_text(json.dumps(config))
+    path = convert_directory(folder, tmp_path / "model.bin")
+    said = []
+    for line in ("Once upon a time " * 1200, "Once upon a time " * 1600):
+        done = subprocess.run(
+            [yalm, path, "-m", "embed", "-o", "npy"], input=line.encode(), capture_output=True, timeout=600
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stderr.decode())
+    assert "context 4810," in said[0] and "warning" not in said[0]
+    assert "context 6000," in said[1] and "line 1: cut to 5999 tokens (the model was trained for no more)" in said[1]
+
+
 def fails(yalm, code, *arguments, text="x\n"):
     done = subprocess.run([yalm, *arguments, "-q"], input=text.encode(), capture_output=True, timeout=600)
     assert done.returncode == code and len(done.stderr.splitlines()) == 1, done.stderr
