@@ -148,7 +148,8 @@ static yalm_status lot_open(struct lot *lot, yalm_session *s, bool scores, float
     if (lot->rows && lot->x && lot->tokens && lot->texts && lot->types)
         return YALM_OK;
     lot_free(lot);
-    return error_set(error, YALM_NO_MEMORY, "out of memory for vectors of %zu tokens", chunk);
+    error_set(error, YALM_NO_MEMORY, "out of memory for vectors of %zu tokens", chunk);
+    return YALM_NO_MEMORY;
 }
 
 static void lot_add(struct lot *lot, const int32_t *tokens, int n, int type)
