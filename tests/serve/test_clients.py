@@ -1,14 +1,17 @@
 """Clients from PyPI work unchanged. `make test-clients` makes the environment that they live in."""
 
+import json
 import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from harness import HANG, ROOT
+from harness import HANG, ROOT, convert_directory
 
-from .conftest import TEMPLATE, with_template
+from tests.cli.test_embed import sentence_model
+
+from .conftest import HERMES, TEMPLATE, with_template
 
 PYTHON = ROOT / "build/clients/bin/python"
 
@@ -48,12 +51,23 @@ def test_tools_of_mcp_servers(start, tmp_path):
     assert done.returncode == 0 and done.stdout.endswith("done\n"), done.stderr
 
 
-def test_no_request_of_the_description_is_the_servers_fault(short_talker, tmp_path):
-    """schemathesis makes requests of /openapi.json, good and bad ones: no answer is a 5xx."""
+def test_no_request_of_the_description_is_the_servers_fault(start, tmp_path):
+    """schemathesis makes requests of /openapi.json, good and bad ones: no answer is a 5xx, but for what is not offered."""
     program = PYTHON.parent / "schemathesis"
     if not program.exists():
         pytest.skip("build/clients is not there: `make test-clients` makes it")
-    command = [str(program), "run", f"http://127.0.0.1:{short_talker.port}/openapi.json"]
+    source = sentence_model(tmp_path / "sentences", "lasttoken")  # which makes vectors and generates
+    config = json.loads((source / "tokenizer_config.json").read_text())
+    (source / "tokenizer_config.json").write_text(
+        json.dumps({**config, "chat_template": TEMPLATE.replace("CALL", HERMES)})
+    )
+    (tmp_path / "slots").mkdir()
+    options = ("-T", 96, "--parallel", 3, "--set", f"serve.slot_dir={tmp_path / 'slots'}")
+    server = start(*options, model=convert_directory(source, tmp_path / "model.bin"))
+    (tmp_path / "schemathesis.toml").write_text(
+        '[checks]\nnot_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", "501"]\n'
+    )
+    command = [str(program), "run", f"http://127.0.0.1:{server.port}/openapi.json"]
     command += ["--checks", "not_a_server_error", "--max-examples", "15", "--phases", "examples,coverage,fuzzing"]
     done = subprocess.run(
         [*command, "--seed", "1"], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
