@@ -415,6 +415,10 @@ static struct random_model *random_model_make(struct model_config config, enum d
     w->embedding = random_matrix(m, dtype, config.vocab_size, config.hidden_dim);
     if (config.learned_positions)
         w->positions = random_matrix(m, DTYPE_FP32, config.context_length, config.hidden_dim);
+    if (config.alibi)
+        w->alibi_slopes = random_vector(m, config.n_heads, 0.1, 0.05);
+    if (config.classifier_bias)
+        w->classifier_bias = random_vector(m, config.vocab_size, 0, 0.5);
     w->norm = random_vector(m, config.hidden_dim, 1, 0.1);
     w->classifier = config.tied_embeddings ? w->embedding : random_matrix(m, dtype, config.vocab_size, config.hidden_dim);
     const size_t n_layers = (size_t)config_n_listed(&config);

@@ -18,7 +18,7 @@ struct kind_of_model {
     yalm_kv kv;
     yalm_activations activations;
     const char *attention;
-    enum { LLAMA, GEMMA, LATENTS } sort; // GEMMA: layers of four kinds, or with experts norms of their own
+    enum { LLAMA, GEMMA, LATENTS, OLDER } sort; // GEMMA: layers of four kinds, or with experts norms of their own
 };
 
 static const struct kind_of_model kinds[] = {
@@ -41,6 +41,8 @@ static const struct kind_of_model kinds[] = {
     {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT8, "dense", GEMMA},
     {DTYPE_Q8, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", GEMMA},
     {DTYPE_BF16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", LATENTS},
+    {DTYPE_BF16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", OLDER},
+    {DTYPE_Q8, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", OLDER},
 };
 
 static struct random_model *model_of(const struct kind_of_model *kind)
@@ -57,6 +59,11 @@ static struct random_model *model_of(const struct kind_of_model *kind)
                                   .n_active_experts = kind->n_experts ? 2 : 0,
                                   .kinds = {{.sliding_window = kind->window}},
                                   .bos = -1};
+    if (kind->sort == OLDER) { // blocks side by side, and scores that fall with the distance
+        config.n_kv_heads = config.n_heads;
+        config.layer_norm = config.parallel = config.alibi = config.classifier_bias = true;
+        config.activation = ACTIVATION_RELU2;
+    }
     if (kind->sort == GEMMA && kind->n_experts) {
         config.norms_around = config.expert_norms = true;
         config.shared_ffn_dim = 96;
@@ -85,6 +92,8 @@ static yalm_session *open_session(const struct random_model *m, const struct kin
     yalm_session *session = yalm_session_open(&m->model, &options, &error);
     if (!session && error.status == YALM_USAGE && strstr(error.text, "activations"))
         return NULL; // these weights have no such activations
+    if (!session && on_gpu() && kind->sort == OLDER)
+        return NULL;
     if (!session)
         fail_msg("%s", error.text);
     return session;
