@@ -445,7 +445,7 @@ HARMLESS = {
     "initial_context_length", "experts_per_token", "residual_dropout", "enable_moe_fp32_combine", "eod_token_id",
     "use_cache", "attention_probs_dropout_prob", "classifier_dropout", "gradient_checkpointing", "hidden_dropout_prob",
     "num_labels", "output_past", "classifier_activation", "classifier_bias", "classifier_pooling", "cls_token_id",
-    "decoder_bias", "deterministic_flash_attn", "embedding_dropout", "initializer_cutoff_factor", "mlp_dropout",
+    "decoder_bias", "deterministic_flash_attn", "initializer_cutoff_factor", "mlp_dropout",
     "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
     "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
     "aux_loss_alpha", "ep_size", "num_mtp_layers", "seq_aux",
