@@ -240,6 +240,7 @@ ROWS: dict = {
         keys=GPT_KEYS, told=(("scale_attn_weights", True),),
     ),
 }  # fmt: skip
+ROWS["MPTForCausalLM"] = ROWS["MptForCausalLM"]  # by its makers' own program
 # GPT-2 with as many or one KV head, whose matrices lie as usual.
 ROWS["GPTBigCodeForCausalLM"] = dict(
     ROWS["GPT2LMHeadModel"], model_type="gpt_bigcode",
