@@ -1,4 +1,4 @@
-// Integer vectors of the quantised kernels with AVX2. The same names as in vec/quant_avx512.h.
+// How the quantised kernels multiply with AVX2. The same names as in vec/quant_avx512.h.
 #pragma once
 #include "cpu/kernels/vec/ivec_avx2.h"
 #include "cpu/kernels/vec/quant_grid.h"

@@ -1,4 +1,4 @@
-// Integer vectors of the quantised kernels with AVX-512 (F, BW, DQ, VL), and VNNI where the file is compiled for it. The same
+// How the quantised kernels multiply with AVX-512 (F, BW, DQ, VL), and VNNI where the file is compiled for it. The same
 // names as in vec/quant_avx2.h.
 #pragma once
 #include "cpu/kernels/vec/ivec_avx512.h"
