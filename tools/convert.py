@@ -297,7 +297,8 @@ def read_directory(model_dir: Path) -> Source:
         locate(model_dir, name)
     tokenizer = read_tokenizer(model_dir, config.facts)
     with form_expected(model_dir):
-        config.facts.update(read_pooling(model_dir, tokenizer.end, tensors))
+        context = config.facts["context_length"]
+        config.facts.update(read_pooling(model_dir, tokenizer.end, tensors, context, config.warnings))
         if "score" in config.facts:
             config.facts["score"] |= {
                 "between": tokenizer.between,

@@ -147,7 +147,7 @@ yalm_status importance_reserve(struct new_file *file, const struct input_sums *s
     struct parts parts = {.sums = sums, .before = NONE};
     importance_each(config, weights, put_matrix, &parts);
     const int code = posix_fallocate(fileno(file->file), 0, (off_t)parts.at);
-    if (code == 0 || code == EINVAL || code == EOPNOTSUPP) // a file system that cannot reserve says so when it is written
+    if (code == 0 || code == EINTR || code == EINVAL || code == EOPNOTSUPP) // then it is said when it is written
         return YALM_OK;
     return error_set(error, YALM_FAILED, "%s: %zu bytes are needed: %s", file->path, parts.at, strerror(code));
 }

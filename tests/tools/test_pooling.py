@@ -101,3 +101,15 @@ def test_a_dense_layer_elsewhere(directory, monkeypatch, capsys, tmp_path):
         assert code == 3
     assert all("that leaves the model's directory" in text for text in shown[:2])
     assert "no none/config.json, which modules.json names" in shown[2]
+
+
+def test_what_is_done_to_texts_elsewhere_is_said(directory, convert):
+    model = directory(settings={"pooling_mode": "mean", "include_prompt": False})
+    settings = model / "sentence_bert_config.json"
+    settings.write_text(json.dumps({"max_seq_length": 100, "do_lower_case": True}))
+    err = convert(model)[2]
+    context = json.loads((model / "config.json").read_text())["max_position_embeddings"]
+    assert f"sentence-transformers cuts texts to 100 tokens; here {context} are read" in err
+    assert "in lower case first" in err and "include_prompt is false" in err
+    settings.write_text(json.dumps({"max_seq_length": context, "do_lower_case": False}))
+    assert "sentence-transformers" not in convert(model)[2]
