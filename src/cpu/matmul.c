@@ -395,8 +395,9 @@ void matmul_observe(const struct cpu_state *s, struct member *me, struct input_s
             of->tokens += n;
     }
     const int block = importance_block(cols);
-    for (struct span mine; team_claim(me, n > 0 && of->products ? cols : 0, GRAIN, &mine);)
-        for (int i = mine.first, last; i < mine.last; i = last) {
+    // Only a claim keeps the sums alive: a member that comes late must not look whether there are products.
+    for (struct span mine; team_claim(me, n > 0 ? cols : 0, GRAIN, &mine);)
+        for (int i = mine.first, last; i < mine.last && of->products; i = last) {
             const ptrdiff_t first = i / block * block; // of its block
             last = first + block < mine.last ? (int)first + block : mine.last;
             add_products(s, of->products + first * block, block, (struct span){i - (int)first, last - (int)first},
