@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNKNOWN = -2 };
-
 // ---------------------------------------------------------------- making states
 
 static uint32_t state_hash(const struct automaton *a, int state)
@@ -66,61 +64,53 @@ static void close_state(struct automaton *a)
     }
 }
 
-// Whether any GRAMMAR_PLAIN plain characters may come by the stack, which begins with a byte of the first.
-static bool leads_on(const struct automaton *a, int node)
-{
-    const struct grammar *g = a->grammar;
-    int place = a->nodes[node].place + 1, below = a->nodes[node].below, back[GRAMMAR_PLAIN], depth = 0, count = 1;
-    for (int steps = 0; count < GRAMMAR_PLAIN && steps < 8 * GRAMMAR_PLAIN; steps++) {
-        const struct element *at = &g->elements[place];
-        if (at->kind == ELEMENT_BYTE || at->kind >= ELEMENT_BAG || (at->kind == ELEMENT_END && depth == 0 && below == NO_STACK))
-            return false;
-        if (at->kind == ELEMENT_END && depth > 0) {
-            place = back[--depth];
-        } else if (at->kind == ELEMENT_END) {
-            place = a->nodes[below].place;
-            below = a->nodes[below].below;
-        } else if (g->rules[at->index].plain) {
-            count++;
-            place++;
-        } else { // a repetition begins with what it repeats
-            if (at[1].kind != ELEMENT_END && depth == GRAMMAR_PLAIN)
-                return false;
-            if (at[1].kind != ELEMENT_END)
-                back[depth++] = place + 1;
-            if (g->rules[at->index].n == 0)
-                return false;
-            place = g->rules[at->index].alternatives[0];
-        }
-    }
-    return count == GRAMMAR_PLAIN;
-}
-
 static int compare_ints(const void *a, const void *b)
 {
     const int x = *(const int *)a, y = *(const int *)b;
     return x < y ? -1 : x > y;
 }
 
+// An array of `n` with room for `more`, which stays where it is when it cannot grow.
+static void *make_room(struct automaton *a, void *array, int n, int more, int *room, size_t size)
+{
+    if (n + more <= *room)
+        return array;
+    const int wanted = 2 * (n + more) + 64;
+    void *grown = realloc(array, (size_t)wanted * size);
+    a->failed |= grown == NULL;
+    *room = grown ? wanted : *room;
+    return grown ? grown : array;
+}
+
 static bool room_for_state(struct automaton *a)
 {
-    if (a->n_states == a->states_room) {
-        const int room = a->states_room ? a->states_room * 2 : 64;
-        struct stack_set *grown = realloc(a->states, (size_t)room * sizeof *grown);
-        if (grown == NULL)
-            return false;
-        a->states = grown;
-        a->states_room = room;
+    a->states = make_room(a, a->states, a->n_states, 1, &a->states_room, sizeof *a->states);
+    a->stacks = make_room(a, a->stacks, a->n_stacks, a->n_found + 1, &a->stacks_room, sizeof *a->stacks);
+    a->next = make_room(a, a->next, a->n_next, 256, &a->next_room, sizeof *a->next);
+    return !a->failed;
+}
+
+// The bytes that may come by the stacks.
+static void find_bytes(struct automaton *a, struct stack_set *state)
+{
+    const struct grammar *g = a->grammar;
+    memset(state->bits, 0, sizeof state->bits);
+    for (int i = 0; i < state->n; i++) {
+        const struct element *begin = &g->elements[a->nodes[a->found[i]].place];
+        const struct branch *branch = &g->branches[begin->index];
+        if (begin->kind == ELEMENT_BYTE)
+            for (int k = 0; k < 4; k++)
+                state->bits[k] |= g->sets[begin->index].bits[k];
+        else
+            for (const struct way *way = g->ways + branch->way; way < g->ways + branch->way + branch->n_ways; way++)
+                state->bits[way->byte / 64] |= UINT64_C(1) << way->byte % 64;
     }
-    if (a->n_stacks + a->n_found >= a->stacks_room) {
-        const int room = 2 * (a->n_stacks + a->n_found) + 1024;
-        int *grown = realloc(a->stacks, (size_t)room * sizeof *grown);
-        if (grown == NULL)
-            return false;
-        a->stacks = grown;
-        a->stacks_room = room;
+    state->next = a->n_next;
+    for (int k = 0; k < 4; k++) {
+        state->before[k] = (uint8_t)(a->n_next - state->next);
+        for (int n = __builtin_popcountll(state->bits[k]); n > 0; n--)
+            a->next[a->n_next++] = UNKNOWN;
     }
-    return true;
 }
 
 static int end_state(struct automaton *a)
@@ -128,10 +118,8 @@ static int end_state(struct automaton *a)
     close_state(a);
     if (a->failed || (a->n_found == 0 && !a->accepts))
         return STATE_DEAD;
-    if (!room_for_state(a)) {
-        a->failed = true;
+    if (!room_for_state(a))
         return STATE_DEAD;
-    }
     qsort(a->found, (size_t)a->n_found, sizeof *a->found, compare_ints);
     struct stack_set *state = &a->states[a->n_states];
     state->first = a->n_stacks;
@@ -140,37 +128,62 @@ static int end_state(struct automaton *a)
     memcpy(a->stacks + a->n_stacks, a->found, (size_t)a->n_found * sizeof *a->found);
     const int found = table_find(a, &a->state_table, a->n_states, state_hash, same_state);
     if (found == a->n_states) {
-        for (int i = 0; i < 256; i++)
-            state->next[i] = UNKNOWN;
-        state->plain = false;
-        for (int i = 0; i < a->n_found && !state->plain; i++) {
-            const struct element *begin = &a->grammar->elements[a->nodes[a->found[i]].place];
-            state->plain = begin->kind == ELEMENT_BYTE && a->grammar->sets[begin->index].plain && leads_on(a, a->found[i]);
-        }
+        state->plain = UNKNOWN;
+        find_bytes(a, state);
         a->n_stacks += a->n_found;
         a->n_states++;
     }
     return found;
 }
 
-int automaton_step(struct automaton *a, int state, unsigned char byte)
+static int *next_by(const struct automaton *a, const struct stack_set *state, int byte)
 {
-    const int known = a->states[state].next[byte];
-    if (known != UNKNOWN)
-        return known;
+    const uint64_t lower = state->bits[byte / 64] & ((UINT64_C(1) << byte % 64) - 1);
+    return &a->next[state->next + state->before[byte / 64] + __builtin_popcountll(lower)];
+}
+
+// Goes on by the byte; `alike` keeps of its bits those of the bytes that do the same.
+static int make_step(struct automaton *a, int state, unsigned char byte, uint64_t alike[4])
+{
     begin_state(a);
     a->work_left -= a->states[state].n;
     a->failed |= a->work_left < 0;
     for (int i = 0; i < a->states[state].n && !a->failed; i++) {
         const struct stack_node node = a->nodes[a->stacks[a->states[state].first + i]];
-        if (a->grammar->elements[node.place].kind == ELEMENT_BRANCH)
+        const struct element *element = &a->grammar->elements[node.place];
+        if (element->kind == ELEMENT_BRANCH) {
             bag_branch(a, node, byte);
-        else if (byte_set_holds(&a->grammar->sets[a->grammar->elements[node.place].index], byte))
+            memset(alike, 0, 4 * sizeof *alike);
+            continue;
+        }
+        const struct byte_set *set = &a->grammar->sets[element->index];
+        const bool holds = byte_set_holds(set, byte);
+        for (int k = 0; k < 4; k++)
+            alike[k] &= holds ? set->bits[k] : ~set->bits[k];
+        if (holds)
             stack_meet(a, stack_make(a, node.place + 1, node.below, NO_STACK));
     }
-    const int next = end_state(a);
-    if (!a->failed)
-        a->states[state].next[byte] = next;
+    return end_state(a);
+}
+
+int automaton_step(struct automaton *a, int state, unsigned char byte)
+{
+    const struct stack_set *from = &a->states[state];
+    if ((from->bits[byte / 64] >> byte % 64 & 1) == 0)
+        return STATE_DEAD;
+    const int known = *next_by(a, from, byte);
+    if (known != UNKNOWN)
+        return known;
+    uint64_t alike[4];
+    memcpy(alike, from->bits, sizeof alike);
+    const int next = make_step(a, state, byte, alike);
+    if (a->failed)
+        return next;
+    from = &a->states[state]; // which may have moved
+    *next_by(a, from, byte) = next;
+    for (int k = 0; k < 4; k++)
+        for (uint64_t rest = alike[k]; rest; rest &= rest - 1)
+            *next_by(a, from, 64 * k + __builtin_ctzll(rest)) = next;
     return next;
 }
 
@@ -188,7 +201,7 @@ static void forget(struct automaton *a)
     free(a->node_table.slots);
     free(a->state_table.slots);
     a->node_table = a->state_table = (struct table){0};
-    a->n_nodes = a->n_states = a->n_stacks = 0;
+    a->n_nodes = a->n_states = a->n_stacks = a->n_next = 0;
     a->generation++;
 }
 
@@ -228,6 +241,7 @@ void automaton_close(struct automaton *a)
     free(a->seen);
     free(a->states);
     free(a->stacks);
+    free(a->next);
     free(a->found);
     free(a->work);
     free(a->parts);
@@ -242,11 +256,6 @@ int automaton_start(const struct automaton *a)
 bool automaton_accepts(const struct automaton *a, int state)
 {
     return a->states[state].accepts;
-}
-
-bool automaton_is_plain(const struct automaton *a, int state)
-{
-    return a->states[state].plain;
 }
 
 bool automaton_is_final(const struct automaton *a, int state)

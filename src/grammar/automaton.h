@@ -16,8 +16,11 @@ int automaton_start(const struct automaton *automaton);
 // The state after a byte; STATE_DEAD where none can follow.
 int automaton_step(struct automaton *automaton, int state, unsigned char byte);
 bool automaton_accepts(const struct automaton *automaton, int state);  // the text may end here
-bool automaton_is_plain(const struct automaton *automaton, int state); // GRAMMAR_PLAIN plain characters may come, any of them
 bool automaton_is_final(const struct automaton *automaton, int state); // and cannot go on
+
+// How many plain characters may come at least, whichever they are; INT_MAX: any number. same: each leads to the state itself.
+// Plain are those that a JSON string has unescaped, but U+2028 and U+2029, which no dot of a pattern takes.
+int automaton_plain(struct automaton *automaton, int state, bool *same);
 
 // Call it between two tokens: it forgets states where there are many, but the one given, which gets a new number. A token may
 // look at AUTOMATON_MAX_WORK stacks, which takes some tenths of a second. Memory stays bounded. False where memory ran out.

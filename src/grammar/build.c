@@ -26,7 +26,7 @@ void sequence_add(struct builder *builder, struct sequence *sequence, enum eleme
     sequence->elements =
         grow(builder, sequence->elements, sequence->n, &sequence->room, sizeof *sequence->elements, GRAMMAR_MAX_ELEMENTS);
     if (sequence->n < sequence->room)
-        sequence->elements[sequence->n++] = (struct element){kind, index};
+        sequence->elements[sequence->n++] = (struct element){kind, index, false};
 }
 
 int build_rule(struct builder *builder)
@@ -61,7 +61,7 @@ void build_alternative(struct builder *builder, int rule, struct sequence *seque
     }
     for (int i = 0; i < sequence->n; i++)
         add_element(builder, sequence->elements[i]);
-    add_element(builder, (struct element){ELEMENT_END, 0});
+    add_element(builder, (struct element){ELEMENT_END, 0, false});
     free(sequence->elements);
     *sequence = (struct sequence){0};
 }
@@ -100,7 +100,7 @@ int build_branch(struct builder *builder, struct branch branch)
     g->branches = grow(builder, g->branches, g->n_branches, &builder->rooms[4], sizeof *g->branches, GRAMMAR_MAX_ELEMENTS);
     if (!builder->failed)
         g->branches[g->n_branches++] = branch;
-    add_element(builder, (struct element){ELEMENT_BRANCH, g->n_branches - 1});
+    add_element(builder, (struct element){ELEMENT_BRANCH, g->n_branches - 1, false});
     return g->n_elements - 1;
 }
 
@@ -191,18 +191,20 @@ static void add_characters(struct builder *builder, int rule, struct character_r
     }
 }
 
-// Whether the sorted ranges hold all that a JSON string has unescaped.
-static bool hold_plain(const struct character_range *ranges, int n)
+static bool hold_range(const struct character_range *ranges, int n, uint32_t first, uint32_t last)
 {
-    static const struct character_range plain[] = {{' ', '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x10ffff}};
-    for (size_t i = 0, found; i < sizeof plain / sizeof *plain; i++) {
-        found = 0;
-        for (int k = 0; k < n; k++)
-            found |= ranges[k].first <= plain[i].first && plain[i].last <= ranges[k].last;
-        if (!found)
-            return false;
-    }
-    return true;
+    for (int i = 0; i < n; i++)
+        if (ranges[i].first <= first && last <= ranges[i].last)
+            return true;
+    return false;
+}
+
+// Whether the sorted ranges hold all plain characters; all beyond ASCII.
+static void find_plain(const struct character_range *ranges, int n, struct rule *rule)
+{
+    rule->beyond = hold_range(ranges, n, 0x80, 0x2027) && hold_range(ranges, n, 0x202a, 0x10ffff);
+    rule->plain = rule->beyond && hold_range(ranges, n, ' ', '"' - 1) && hold_range(ranges, n, '"' + 1, '\\' - 1) &&
+                  hold_range(ranges, n, '\\' + 1, 0x80);
 }
 
 void build_characters(struct builder *builder, struct sequence *sequence, const struct character_range *ranges, int n,
@@ -227,12 +229,12 @@ void build_characters(struct builder *builder, struct sequence *sequence, const 
     const int rule = beyond ? build_rule(builder) : -1;
     for (int i = 0; i < n && !builder->failed; i++)
         add_characters(builder, rule, chosen[i], &ascii);
+    if (beyond && !builder->failed)
+        find_plain(chosen, n, &builder->grammar->rules[rule]);
     const bool any_ascii = ascii.bits[0] | ascii.bits[1];
     if (beyond && any_ascii) {
         struct sequence one = {0};
-        ascii.plain = hold_plain(chosen, n);
-        if (!builder->failed)
-            builder->grammar->rules[rule].plain = ascii.plain;
+        ascii.class = (uint64_t)rule + 1;
         sequence_add(builder, &one, ELEMENT_BYTE, build_set(builder, &ascii));
         build_alternative(builder, rule, &one);
     }
@@ -248,14 +250,14 @@ void build_characters(struct builder *builder, struct sequence *sequence, const 
 void build_repetition(struct builder *builder, struct sequence *sequence, int from, int least, int most)
 {
     // Makes a rule of the part, unless it is one element.
-    struct element part = {ELEMENT_END, 0};
+    struct element part = {ELEMENT_END, 0, false};
     if (sequence->n - from == 1) {
         part = sequence->elements[from];
     } else {
         struct sequence body = {0};
         for (int i = from; i < sequence->n; i++)
             sequence_add(builder, &body, sequence->elements[i].kind, sequence->elements[i].index);
-        part = (struct element){ELEMENT_CALL, build_rule(builder)};
+        part = (struct element){ELEMENT_CALL, build_rule(builder), false};
         build_alternative(builder, part.index, &body);
     }
     sequence->n = from;

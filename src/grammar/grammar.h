@@ -19,7 +19,6 @@ enum {
     GRAMMAR_MAX_ELEMENTS = 1 << 20, // after repetitions have been written out
     GRAMMAR_MAX_RULES = 1 << 18,
     GRAMMAR_MAX_DEPTH = 128, // of parentheses
-    GRAMMAR_PLAIN = 16,      // plain characters, which a JSON string has unescaped, that are looked at together
 };
 
 // A part of an alternative: a set of bytes of which one comes, a rule that is gone through, or the alternative's end. A bag of
@@ -27,12 +26,13 @@ enum {
 enum element_kind { ELEMENT_END, ELEMENT_BYTE, ELEMENT_CALL, ELEMENT_BAG, ELEMENT_CHOICE, ELEMENT_AFTER, ELEMENT_BRANCH };
 struct element {
     enum element_kind kind;
-    int index; // of the set, the rule or the bag; of ELEMENT_AFTER the part's
+    int index;    // of the set, the rule or the bag; of ELEMENT_AFTER the part's
+    bool endless; // it begins an alternative of an endless rule
 };
 
 struct byte_set {
     uint64_t bits[4];
-    uint64_t plain; // 1: of a class that takes any plain character, it has those of one byte
+    uint64_t class; // 1 + the rule of the class of which these are the characters of one byte; 0: there is none
 };
 
 // Parts in any order.
@@ -76,8 +76,9 @@ struct grammar {
     struct rule {
         int *alternatives; // (n) where each begins in `elements`, owned
         int n;
-        bool plain; // it takes any plain character
-    } * rules;      // (n_rules)
+        bool plain, beyond; // it takes any plain character; any of them beyond ASCII
+        bool endless;       // it takes any plain characters, any number of them
+    } * rules;              // (n_rules)
     int n_rules;
     int root;
 };

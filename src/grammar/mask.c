@@ -1,6 +1,7 @@
 // See mask.h.
 #include "grammar/mask.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,13 +14,12 @@ struct masker {
     const yalm_model *model;
     struct automaton *automaton;
     int state;
-    int *states; // (depth + 1) of the walk
     struct mask {
         int state;
         uint64_t *bits; // (n_words), owned
-        bool any;
     } masks[MAX_MASKS]; // of the latest states
     int n_masks, turn, generation;
+    int count; // of the walk: so many plain characters may come wherever they were taken together
     size_t n_words;
     const int32_t *marks; // (n_marks) control tokens that may come
     int n_marks;
@@ -29,10 +29,7 @@ struct masker *masker_open(const struct grammar *grammar, const struct token_tre
                            yalm_error *error)
 {
     struct masker *m = calloc(1, sizeof *m);
-    if (m)
-        m->states = malloc(((size_t)tree->all.depth + 1) * sizeof *m->states);
-    if (m == NULL || m->states == NULL) {
-        free(m);
+    if (m == NULL) {
         *error = (yalm_error){YALM_NO_MEMORY, "out of memory for a grammar"};
         return NULL;
     }
@@ -56,7 +53,6 @@ void masker_close(struct masker *m)
     for (int i = 0; i < MAX_MASKS; i++)
         free(m->masks[i].bits);
     automaton_close(m->automaton);
-    free(m->states);
     free(m);
 }
 
@@ -65,6 +61,18 @@ static int step_all(struct masker *m, int state, const char *bytes, size_t lengt
     for (size_t i = 0; i < length && state != STATE_DEAD; i++)
         state = automaton_step(m->automaton, state, (unsigned char)bytes[i]);
     return state;
+}
+
+static void set_bit(uint64_t *bits, int32_t token, bool set)
+{
+    const uint64_t bit = UINT64_C(1) << token % 64;
+    bits[token / 64] = set ? bits[token / 64] | bit : bits[token / 64] & ~bit;
+}
+
+static void remove_all(uint64_t *bits, const struct tree *tree, const struct tree_node *node)
+{
+    for (int i = node->tokens; i < node->end; i++)
+        set_bit(bits, tree->tokens[i], false);
 }
 
 // The byte is the only one that may come.
@@ -77,7 +85,7 @@ static bool is_only(struct masker *m, int state, unsigned char byte)
 }
 
 // A mark whose text may come here. Where nothing but that text begins with its first byte, tokens that spell it go.
-static void add_mark(struct masker *m, struct mask *mask, int32_t mark)
+static void add_mark(struct masker *m, uint64_t *mask, int32_t mark)
 {
     size_t length = 0;
     const char *bytes = yalm_piece(m->model, mark, &length);
@@ -86,76 +94,117 @@ static void add_mark(struct masker *m, struct mask *mask, int32_t mark)
     const int second = automaton_step(m->automaton, m->state, (unsigned char)bytes[0]);
     if (length > 1 && is_only(m, second, (unsigned char)bytes[1])) {
         const struct tree *tree = &m->tree->all;
-        for (int i = 0; i < tree->n_nodes; i = tree->nodes[i].end)
+        for (int i = 1; i <= tree->nodes[0].n_children; i++)
             if (tree->nodes[i].byte == (unsigned char)bytes[0])
-                for (int k = i; k < tree->nodes[i].end; k++)
-                    for (int t = 0; t < tree->nodes[k].n_tokens; t++) {
-                        const int32_t token = tree->tokens[tree->nodes[k].tokens + t];
-                        mask->bits[token / 64] &= ~(UINT64_C(1) << token % 64);
-                    }
+                remove_all(mask, tree, &tree->nodes[i]);
     }
-    mask->bits[mark / 64] |= UINT64_C(1) << mark % 64;
-    mask->any = true;
+    set_bit(mask, mark, true);
 }
 
-// Adds the plain tokens that begin as the node says.
-static void add_plain(const struct masker *m, struct mask *mask, const struct tree_node *node)
+// How to walk. Where `filled`, the mask has the tokens that begin with a plain character: all without a tail, and those with a
+// tail that may come behind the state `base`. What is wrong among them is mended.
+struct way_down {
+    const struct tree *tree;
+    bool filled, tails; // tails: those without one are right
+    int base;
+};
+
+// Adds the tokens below the node that lead somewhere from the state.
+static void walk_below(struct masker *m, uint64_t *bits, struct way_down how, int node, int state)
 {
-    const struct tree *tree = &m->tree->all;
-    const int end = node->end < tree->n_nodes ? tree->nodes[node->end].tokens : tree->n_tokens;
-    for (int i = node->tokens; i < end; i++) {
-        const int32_t token = tree->tokens[i];
-        mask->bits[token / 64] |= m->tree->plain[token / 64] & UINT64_C(1) << token % 64;
+    const struct tree *tree = how.tree;
+    const int end = tree->nodes[node].child + tree->nodes[node].n_children;
+    for (int i = tree->nodes[node].child; i < end; i++) {
+        const struct tree_node *at = &tree->nodes[i];
+        if (how.tails && !at->tails)
+            continue;
+        const int next = automaton_step(m->automaton, state, at->byte);
+        if (next == STATE_DEAD && how.filled)
+            remove_all(bits, tree, at);
+        if (next == STATE_DEAD || (next == how.base && at->whole))
+            continue;
+        for (int k = at->tokens; k < at->tokens + at->n_tokens; k++)
+            set_bit(bits, tree->tokens[k], true);
+        struct way_down below = how;
+        bool same;
+        const int count = how.filled && at->whole ? automaton_plain(m->automaton, next, &same) : 0;
+        if (count > TREE_SHORT) {
+            below.tails = true;
+            m->count = count < m->count ? count : m->count;
+        }
+        walk_below(m, bits, below, i, next);
     }
 }
 
-// Adds the tokens of the nodes from..to - 1 that lead somewhere, by the states above them.
-static void walk_nodes(struct masker *m, struct mask *mask, const struct tree *tree, int from, int to)
+// Whether most of the plain characters lead to where many may follow. *base: the first such state that none of them changes.
+static bool find_base(struct masker *m, int state, int *base)
 {
-    for (int i = from; i < to;) {
-        const struct tree_node *node = &tree->nodes[i];
-        const int state = automaton_step(m->automaton, m->states[node->depth - 1], node->byte);
-        if (state == STATE_DEAD) {
-            i = node->end;
+    int n = 0, found = STATE_DEAD;
+    bool same;
+    for (int c = ' '; c < 0x7f; c++) {
+        const int next = c == '"' || c == '\\' ? STATE_DEAD : automaton_step(m->automaton, state, (unsigned char)c);
+        if (next == STATE_DEAD || automaton_plain(m->automaton, next, &same) <= TREE_SHORT)
             continue;
-        }
-        m->states[node->depth] = state;
-        for (int k = 0; k < node->n_tokens; k++) {
-            const int32_t token = tree->tokens[node->tokens + k];
-            mask->bits[token / 64] |= UINT64_C(1) << token % 64;
-            mask->any = true;
-        }
-        i++;
-        if (tree != &m->tree->all || i == node->end || !automaton_is_plain(m->automaton, state))
-            continue;
-        add_plain(m, mask, node);
-        if (node->twin >= 0)
-            walk_nodes(m, mask, &m->tree->odd, node->twin + 1, m->tree->odd.nodes[node->twin].end);
-        mask->any = true; // something stands below the node, or it would have been a leaf
-        i = node->end;
+        if (found == STATE_DEAD && same)
+            found = next;
+        n++;
     }
+    const bool most = n > (0x7f - ' ') / 2;
+    *base = most ? found : STATE_DEAD;
+    return most;
 }
 
-static void walk(struct masker *m, struct mask *mask)
+static uint64_t *mask_of(struct masker *m, int state);
+
+// The tokens that lead somewhere from the state. Where characters are counted, the long ones are looked at one by one.
+static bool walk(struct masker *m, uint64_t *bits, int state)
 {
     const struct token_tree *tree = m->tree;
-    const bool plain = automaton_is_plain(m->automaton, m->state);
-    m->states[0] = m->state;
-    mask->any = plain && tree->any_plain;
-    if (plain)
-        memcpy(mask->bits, tree->plain, m->n_words * sizeof *mask->bits);
-    else
-        memset(mask->bits, 0, m->n_words * sizeof *mask->bits);
-    walk_nodes(m, mask, plain ? &tree->odd : &tree->all, 0, plain ? tree->odd.n_nodes : tree->all.n_nodes);
-    for (int i = 0; i < m->n_marks; i++)
-        add_mark(m, mask, m->marks[i]);
-    if (!automaton_accepts(m->automaton, m->state))
-        return;
-    const yalm_model_info *facts = yalm_model_facts(m->model);
-    for (int i = 0; i < facts->n_eos; i++) {
-        mask->bits[facts->eos[i] / 64] |= UINT64_C(1) << facts->eos[i] % 64;
-        mask->any = true;
+    bool same;
+    struct way_down how = {.tree = &tree->tails, .base = STATE_DEAD};
+    const int count = automaton_plain(m->automaton, state, &same);
+    if (count > TREE_SHORT && same) {
+        memcpy(bits, tree->plain, m->n_words * sizeof *bits);
+    } else {
+        how.tree = &tree->all;
+        how.tails = count > TREE_SHORT;
+        how.filled = find_base(m, state, &how.base) || how.tails;
+        const uint64_t *from = how.base == STATE_DEAD ? tree->plain : mask_of(m, how.base);
+        if (from == NULL)
+            return false;
+        for (size_t i = 0; i < m->n_words; i++)
+            bits[i] = how.filled ? from[i] & tree->begin[i] : 0;
     }
+    m->count = how.tails ? count : INT_MAX;
+    walk_below(m, bits, how, 0, state);
+    for (int i = 0; i < tree->n_longest; i++) {
+        size_t length = 0;
+        const char *bytes = yalm_piece(m->model, tree->longest[i], &length);
+        if (length < (size_t)m->count)
+            break;
+        set_bit(bits, tree->longest[i], step_all(m, state, bytes, length) != STATE_DEAD);
+    }
+    return true;
+}
+
+// The mask of a state, without what stands outside the trees; NULL where memory ran out.
+static uint64_t *mask_of(struct masker *m, int state)
+{
+    for (int i = 0; i < m->n_masks; i++)
+        if (m->masks[i].state == state)
+            return m->masks[i].bits;
+    struct mask *mask = &m->masks[m->turn];
+    if (mask->bits == NULL)
+        mask->bits = malloc(m->n_words * sizeof *mask->bits);
+    if (mask->bits == NULL)
+        return NULL;
+    mask->state = STATE_DEAD;
+    m->turn = (m->turn + 1) % MAX_MASKS;
+    m->n_masks += m->n_masks < MAX_MASKS;
+    if (!walk(m, mask->bits, state))
+        return NULL;
+    mask->state = state;
+    return mask->bits;
 }
 
 const uint64_t *masker_allowed(struct masker *m)
@@ -166,21 +215,17 @@ const uint64_t *masker_allowed(struct masker *m)
         m->generation = automaton_generation(m->automaton);
         m->n_masks = m->turn = 0;
     }
-    for (int i = 0; i < m->n_masks; i++)
-        if (m->masks[i].state == m->state)
-            return m->masks[i].any ? m->masks[i].bits : NULL;
-    struct mask *mask = &m->masks[m->turn];
-    if (mask->bits == NULL)
-        mask->bits = malloc(m->n_words * sizeof *mask->bits);
-    if (mask->bits == NULL)
+    uint64_t *bits = mask_of(m, m->state), any = 0;
+    if (bits == NULL || automaton_failed(m->automaton))
         return NULL;
-    walk(m, mask);
-    if (automaton_failed(m->automaton))
-        return NULL;
-    mask->state = m->state;
-    m->turn = (m->turn + 1) % MAX_MASKS;
-    m->n_masks += m->n_masks < MAX_MASKS;
-    return mask->any ? mask->bits : NULL;
+    for (int i = 0; i < m->n_marks; i++)
+        add_mark(m, bits, m->marks[i]);
+    const yalm_model_info *facts = yalm_model_facts(m->model);
+    for (int i = 0; i < facts->n_eos && automaton_accepts(m->automaton, m->state); i++)
+        set_bit(bits, facts->eos[i], true);
+    for (size_t i = 0; i < m->n_words; i++)
+        any |= bits[i];
+    return any ? bits : NULL;
 }
 
 bool masker_take(struct masker *m, int32_t token)

@@ -225,14 +225,62 @@ static bool find_loop(const struct grammar *g, const bool *blank, int *loop)
     return looked;
 }
 
-// A rule is plain, too, where another one that is makes an alternative.
-static void hand_on_plain(struct grammar *g)
+static void add_ascii(const struct grammar *g, const struct element *at, enum element_kind next, struct byte_set *set)
 {
-    for (int i = 0; i < g->n_rules; i++)
+    for (int k = 0; at->kind == ELEMENT_BYTE && at[1].kind == next && k < 2; k++)
+        set->bits[k] |= g->sets[at->index].bits[k];
+}
+
+// Whether the rule takes any plain character and goes on with an endless rule. Several alternatives may share the characters.
+static bool goes_on(const struct grammar *g, const struct rule *rule, bool by_call)
+{
+    struct byte_set all = {0};
+    bool beyond = false;
+    for (int i = 0; i < rule->n; i++) {
+        const struct element *at = &g->elements[rule->alternatives[i]];
+        const struct rule *first = &g->rules[at->kind == ELEMENT_CALL ? at->index : 0];
+        if (by_call && at->kind == ELEMENT_CALL && first->endless && goes_on(g, first, false))
+            return true;
+        if (at->kind == ELEMENT_END || at[1].kind != ELEMENT_CALL || !g->rules[at[1].index].endless)
+            continue;
+        if (at->kind == ELEMENT_CALL && first->plain)
+            return true;
+        beyond |= at->kind == ELEMENT_CALL && first->beyond;
+        for (int k = 0; at->kind == ELEMENT_CALL && k < first->n; k++)
+            add_ascii(g, &g->elements[first->alternatives[k]], ELEMENT_END, &all);
+        add_ascii(g, at, ELEMENT_CALL, &all);
+    }
+    for (int c = ' '; c < 0x80; c++)
+        if (c != '"' && c != '\\' && !byte_set_holds(&all, (unsigned char)c))
+            return false;
+    return beyond;
+}
+
+// Finds the endless rules: all are held for such until they are seen not to be. Where that takes long, none is.
+static void find_endless(struct grammar *g)
+{
+    bool changed = true;
+    for (int i = 0; i < g->n_rules; i++) {
         for (int k = 0; k < g->rules[i].n; k++) {
             const struct element *at = &g->elements[g->rules[i].alternatives[k]];
-            g->rules[i].plain |= at->kind == ELEMENT_CALL && at[1].kind == ELEMENT_END && g->rules[at->index].plain;
+            const bool hands_on = at->kind == ELEMENT_CALL && at[1].kind == ELEMENT_END;
+            g->rules[i].plain |= hands_on && g->rules[at->index].plain;
+            g->rules[i].beyond |= hands_on && g->rules[at->index].beyond;
         }
+        g->rules[i].endless = true;
+    }
+    for (int turn = 0; turn < 16 && changed; turn++) {
+        changed = false;
+        for (int i = 0; i < g->n_rules; i++)
+            if (g->rules[i].endless && !goes_on(g, &g->rules[i], true))
+                changed = !(g->rules[i].endless = false);
+    }
+    for (int i = 0; i < g->n_rules; i++) {
+        struct rule *rule = &g->rules[i];
+        rule->endless &= !changed;
+        for (int k = 0; k < rule->n; k++)
+            g->elements[rule->alternatives[k]].endless = rule->endless;
+    }
 }
 
 int build_end(struct builder *builder)
@@ -243,7 +291,7 @@ int build_end(struct builder *builder)
     bool good = has_text && blank && mark(g, true, has_text);
     if (good)
         drop_empty(g, has_text);
-    hand_on_plain(g);
+    find_endless(g);
     good = good && mark(g, false, blank) && find_loop(g, blank, &loop);
     builder->failed |= !good;
     if (good && loop < 0)

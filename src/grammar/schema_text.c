@@ -45,12 +45,35 @@ static void write_range(FILE *out, uint32_t first, uint32_t last)
     }
 }
 
+static bool leads(const struct dfa_state *state, uint32_t c, int to)
+{
+    for (int k = 0; k < state->n; k++)
+        if (state->edges[k].first <= c && c <= state->edges[k].last)
+            return state->edges[k].to == to;
+    return false;
+}
+
+// Whether all characters that stand in a string as they are lead to `to`: they have the rule that masks know.
+static bool takes_plain(const struct dfa_state *state, int to)
+{
+    const struct dfa_edge *last = &state->edges[state->n - 1];
+    bool all = last->to == to && last->first <= 0x80 && last->last == LAST_CHARACTER;
+    for (uint32_t c = 0x20; all && c < 0x80; c++)
+        all = c == '"' || c == '\\' || leads(state, c, to);
+    return all;
+}
+
 // An alternative for the characters of a state's edges to `to` that stand in a string as they are. All beyond ASCII have a rule
 // in common.
 static void write_plain(FILE *out, const struct dfa_state *state, int to, int name, const char **bar)
 {
     static const struct dfa_edge plain[] = {{0x20, '"' - 1, 0}, {'"' + 1, '\\' - 1, 0}, {'\\' + 1, LAST_CHARACTER, 0}};
     bool any = false, beyond = false;
+    if (takes_plain(state, to)) {
+        fprintf(out, "%splain d%d-%d", *bar, name, to);
+        *bar = " | ";
+        return;
+    }
     for (int k = 0; k < state->n; k++) {
         if (state->edges[k].to != to)
             continue;
@@ -76,14 +99,6 @@ static void write_plain(FILE *out, const struct dfa_state *state, int to, int na
         fprintf(out, "%suni d%d-%d", *bar, name, to);
         *bar = " | ";
     }
-}
-
-static bool leads(const struct dfa_state *state, uint32_t c, int to)
-{
-    for (int k = 0; k < state->n; k++)
-        if (state->edges[k].first <= c && c <= state->edges[k].last)
-            return state->edges[k].to == to;
-    return false;
 }
 
 // Those that must be escaped: each has its short form, or its number.

@@ -2,7 +2,7 @@
 #pragma once
 #include "grammar/automaton.h"
 
-enum { NO_STACK = -1 };
+enum { NO_STACK = -1, UNKNOWN = -2 };
 
 struct stack_node {
     int place; // an element: the one to go through next
@@ -11,10 +11,13 @@ struct stack_node {
 };
 
 struct stack_set {
-    int first, n;  // its stacks, in `stacks`: those that begin with a byte, by number
-    bool accepts;  // the text may end here
-    bool plain;    // automaton_is_plain()
-    int next[256]; // by byte; UNKNOWN until it is first asked for
+    int first, n;      // its stacks, in `stacks`: those that begin with a byte, by number
+    bool accepts;      // the text may end here
+    bool same;         // automaton_plain()
+    int plain;         // the same; UNKNOWN until it is first asked for
+    uint64_t bits[4];  // a bit for each byte that may come
+    int next;          // the first of as many states in `next`, or of UNKNOWN
+    uint8_t before[4]; // how many bits stand in the words before
 };
 
 struct table { // open addressing, of indices
@@ -30,6 +33,8 @@ struct automaton {
     int n_states, states_room;
     int *stacks;
     int n_stacks, stacks_room;
+    int *next;
+    int n_next, next_room;
     struct table node_table, state_table;
 
     // A state in the making.

@@ -24,108 +24,114 @@ static int compare_spelled(const void *a, const void *b)
     return x->token < y->token ? -1 : x->token > y->token;
 }
 
-static struct tree_node *add_node(struct tree *tree)
+static int compare_lengths(const void *a, const void *b)
+{
+    const struct spelled_token *x = a, *y = b;
+    return x->length != y->length ? (x->length > y->length ? -1 : 1) : x->token < y->token ? -1 : x->token > y->token;
+}
+
+// Bytes of the plain characters that the text begins with.
+static size_t plain_length(const char *bytes, size_t length)
+{
+    size_t at = 0;
+    for (int size = 1; at < length && size > 0; at += (size_t)size) {
+        const unsigned char c = (unsigned char)bytes[at];
+        size = c < 0x20 || c == '"' || c == '\\' ? 0 : utf8_character(bytes + at, length - at);
+        if (size == 3 && (utf8_point(bytes + at, 3) | 1) == 0x2029) // no `.` of a pattern
+            size = 0;
+    }
+    return at;
+}
+
+static bool add_node(struct tree *tree, struct tree_node node)
 {
     if (tree->n_nodes == tree->room) {
         const int room = tree->room ? tree->room * 2 : 4096;
         struct tree_node *grown = realloc(tree->nodes, (size_t)room * sizeof *grown);
         if (grown == NULL)
-            return NULL;
+            return false;
         tree->nodes = grown;
         tree->room = room;
     }
-    return &tree->nodes[tree->n_nodes++];
-}
-
-// Nodes for sorted tokens: each token adds those below what it has in common with the one before.
-static bool add_tokens(struct tree *tree, const struct spelled_token *all, int n)
-{
-    int path[YALM_MAX_PIECE + 1] = {0}; // the nodes of the token before
-    size_t depth = 0;
-    for (int i = 0; i < n; i++) {
-        size_t common = 0;
-        if (i > 0)
-            while (common < depth && common < all[i].length && all[i - 1].bytes[common] == all[i].bytes[common])
-                common++;
-        for (size_t k = common; k < depth; k++)
-            tree->nodes[path[k]].end = tree->n_nodes;
-        for (depth = common; depth < all[i].length; depth++) {
-            path[depth] = tree->n_nodes;
-            struct tree_node *node = add_node(tree);
-            if (node == NULL)
-                return false;
-            *node = (struct tree_node){
-                .byte = (unsigned char)all[i].bytes[depth], .depth = (uint16_t)(depth + 1), .tokens = i, .twin = -1};
-        }
-        tree->nodes[path[depth - 1]].n_tokens++;
-        tree->tokens[i] = all[i].token;
-        if ((int)depth > tree->depth)
-            tree->depth = (int)depth;
-    }
-    for (size_t k = 0; k < depth; k++)
-        tree->nodes[path[k]].end = tree->n_nodes;
+    tree->nodes[tree->n_nodes++] = node;
     return true;
 }
 
-static bool is_plain(const struct spelled_token *token)
+// The tree of sorted tokens, level by level.
+static bool make_tree(struct tree *tree, const struct spelled_token *sorted, int n)
 {
-    int n = 0;
-    for (size_t at = 0, size; at < token->length; at += size, n++) {
-        const unsigned char c = (unsigned char)token->bytes[at];
-        size = (size_t)utf8_character(token->bytes + at, token->length - at);
-        if (size == 0 || c < 0x20 || c == '"' || c == '\\')
-            return false;
-    }
-    return n <= GRAMMAR_PLAIN;
-}
-
-// Finds the twin of each node among those below its parent's.
-static void find_twins(struct tree *all, const struct tree *odd)
-{
-    int path[YALM_MAX_PIECE + 1]; // twins of the nodes above
-    for (int i = 0; i < all->n_nodes; i++) {
-        struct tree_node *node = &all->nodes[i];
-        const int above = node->depth > 1 ? path[node->depth - 1] : -1;
-        const int end = node->depth == 1 ? odd->n_nodes : above < 0 ? 0 : odd->nodes[above].end;
-        for (int k = above + 1; k < end && node->twin < 0; k = odd->nodes[k].end)
-            if (odd->nodes[k].byte == node->byte)
-                node->twin = k;
-        path[node->depth] = node->twin;
-    }
-}
-
-// Splits the sorted tokens: the odd ones have a tree of their own.
-static bool make_trees(struct token_tree *tree, struct spelled_token *sorted, int n)
-{
-    int n_odd = 0;
-    if (!add_tokens(&tree->all, sorted, n))
+    size_t depth = 0;
+    tree->tokens = malloc(((size_t)n + 1) * sizeof *tree->tokens);
+    if (tree->tokens == NULL || !add_node(tree, (struct tree_node){.end = n, .whole = true}))
         return false;
     for (int i = 0; i < n; i++)
-        if (is_plain(&sorted[i]))
-            tree->plain[sorted[i].token / 64] |= UINT64_C(1) << sorted[i].token % 64;
-        else
-            sorted[n_odd++] = sorted[i];
-    tree->any_plain = n_odd < n;
-    tree->all.n_tokens = n;
-    tree->odd.n_tokens = n_odd;
-    if (!add_tokens(&tree->odd, sorted, n_odd))
-        return false;
-    find_twins(&tree->all, &tree->odd);
+        tree->tokens[i] = sorted[i].token;
+    tree->n_tokens = n;
+    for (int i = 0, level_end = 1; i < tree->n_nodes; i++) {
+        if (i == level_end) {
+            level_end = tree->n_nodes;
+            depth++;
+        }
+        const struct tree_node node = tree->nodes[i];
+        const int child = tree->n_nodes;
+        int at = node.tokens;
+        while (at < node.end && sorted[at].length == depth)
+            at++;
+        tree->nodes[i].n_tokens = at - node.tokens;
+        while (at < node.end) {
+            const char *bytes = sorted[at].bytes;
+            struct tree_node next = {.tokens = at, .byte = (unsigned char)bytes[depth]};
+            next.whole = plain_length(bytes, depth + 1) == depth + 1;
+            for (; at < node.end && sorted[at].bytes[depth] == bytes[depth]; at++)
+                next.tails |= plain_length(sorted[at].bytes, sorted[at].length) < sorted[at].length;
+            next.end = at;
+            if (!add_node(tree, next))
+                return false;
+        }
+        tree->nodes[i].child = child;
+        tree->nodes[i].n_children = tree->n_nodes - child;
+    }
     return true;
+}
+
+// Makes both trees of the tokens, which end as what follows their plain characters, and lists the long ones.
+static bool make_trees(struct token_tree *tree, struct spelled_token *all, int n)
+{
+    int n_tails = 0;
+    qsort(all, (size_t)n, sizeof *all, compare_lengths);
+    while (tree->n_longest < n && all[tree->n_longest].length > TREE_SHORT)
+        tree->n_longest++;
+    tree->longest = malloc(((size_t)tree->n_longest + 1) * sizeof *tree->longest);
+    if (tree->longest == NULL)
+        return false;
+    for (int i = 0; i < tree->n_longest; i++)
+        tree->longest[i] = all[i].token;
+    qsort(all, (size_t)n, sizeof *all, compare_spelled);
+    if (!make_tree(&tree->all, all, n))
+        return false;
+    for (int i = 0; i < n; i++) {
+        const size_t plain = plain_length(all[i].bytes, all[i].length);
+        const uint64_t bit = UINT64_C(1) << all[i].token % 64;
+        tree->begin[all[i].token / 64] |= plain ? bit : 0;
+        tree->plain[all[i].token / 64] |= plain == all[i].length ? bit : 0;
+        if (plain < all[i].length)
+            all[n_tails++] = (struct spelled_token){all[i].bytes + plain, all[i].length - plain, all[i].token};
+    }
+    qsort(all, (size_t)n_tails, sizeof *all, compare_spelled);
+    return make_tree(&tree->tails, all, n_tails);
 }
 
 struct token_tree *token_tree_open(const yalm_model *model)
 {
     const int n_vocab = yalm_model_facts(model)->vocab_size;
     struct token_tree *tree = calloc(1, sizeof *tree);
-    struct spelled_token *all = malloc((size_t)n_vocab * sizeof *all);
+    struct spelled_token *all = malloc(((size_t)n_vocab + 1) * sizeof *all);
     if (tree) {
         tree->n_vocab = n_vocab;
-        tree->all.tokens = malloc((size_t)n_vocab * sizeof *tree->all.tokens);
-        tree->odd.tokens = malloc((size_t)n_vocab * sizeof *tree->odd.tokens);
         tree->plain = calloc(((size_t)n_vocab + 63) / 64, sizeof *tree->plain);
+        tree->begin = calloc(((size_t)n_vocab + 63) / 64, sizeof *tree->begin);
     }
-    bool made = tree && all && tree->all.tokens && tree->odd.tokens && tree->plain;
+    bool made = tree && all && tree->plain && tree->begin;
     int n = 0;
     for (int32_t token = 0; made && token < n_vocab; token++) {
         size_t length = 0;
@@ -133,10 +139,7 @@ struct token_tree *token_tree_open(const yalm_model *model)
         if (bytes && length > 0 && !yalm_is_control(model, token) && !yalm_is_eos(model, token))
             all[n++] = (struct spelled_token){bytes, length, token};
     }
-    if (made) {
-        qsort(all, (size_t)n, sizeof *all, compare_spelled);
-        made = make_trees(tree, all, n);
-    }
+    made = made && make_trees(tree, all, n);
     free(all);
     if (made)
         return tree;
@@ -150,8 +153,10 @@ void token_tree_close(struct token_tree *tree)
         return;
     free(tree->all.nodes);
     free(tree->all.tokens);
-    free(tree->odd.nodes);
-    free(tree->odd.tokens);
+    free(tree->tails.nodes);
+    free(tree->tails.tokens);
+    free(tree->longest);
     free(tree->plain);
+    free(tree->begin);
     free(tree);
 }

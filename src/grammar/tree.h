@@ -1,30 +1,32 @@
-// A vocabulary as a tree of bytes, for masks. Within a JSON string most tokens may come as they are: all that is walked there
-// is a second tree, of the others.
+// A vocabulary as trees of bytes, for masks: of the tokens, and of their *tails*, what follows the plain characters that they
+// begin with. Within a JSON string all plain characters may come, and lead nowhere else: only the tails are walked, which are
+// few.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
-// The tree's nodes in the order of a walk: one that leads nowhere is left for the node at `end`.
 struct tree_node {
-    unsigned char byte;
-    uint16_t depth;   // bytes from the root, its own counted
-    int32_t end;      // the first node that is not below it
-    int32_t tokens;   // the first token that begins as the node says, in `tokens`
-    int32_t n_tokens; // that end here
-    int32_t twin;     // the node of the same bytes in the other tree; -1: none
+    int32_t child;       // the first of those one byte longer; they stand side by side
+    int32_t n_children;  // their bytes differ
+    int32_t tokens, end; // the tokens that begin as the node says: from tokens to end - 1 in `tokens`
+    int32_t n_tokens;    // the first ones of them, which end here
+    unsigned char byte;  // its last
+    bool whole;          // its bytes are plain characters, each of them whole
+    bool tails;          // tokens with a tail begin so
 };
 
 struct tree {
-    struct tree_node *nodes; // (n_nodes)
+    struct tree_node *nodes; // (n_nodes) node 0 is the root
     int n_nodes, room;
     int32_t *tokens; // (n_tokens) sorted by their bytes
-    int n_tokens, depth;
+    int n_tokens;
 };
 
 struct token_tree {
-    struct tree all, odd; // odd: tokens that are not plain
-    // Plain ones are at most GRAMMAR_PLAIN whole characters that a JSON string has unescaped.
-    uint64_t *plain; // (n_vocab / 64, rounded up) a bit for each token
-    bool any_plain;
-    int n_vocab;
+    struct tree all, tails;
+    uint64_t *plain, *begin; // (n_vocab / 64, rounded up) a bit for each token without a tail; for each that has more than that
+    int32_t *longest;        // (n_longest) tokens of more than TREE_SHORT bytes, the longest first
+    int n_longest, n_vocab;
 };
+
+enum { TREE_SHORT = 16 };

@@ -238,10 +238,10 @@ FAULTS = (
         ("release/chat.py",),
     ),
     Fault(
-        "grammar: a node of the vocabulary's trie ends a node too late",
+        "grammar: a node of the vocabulary's trie ends a token too late",
         "src/grammar/tree.c",
-        "for (size_t k = common; k < depth; k++)\n            tree->nodes[path[k]].end = tree->n_nodes;",
-        "for (size_t k = common; k < depth; k++)\n            tree->nodes[path[k]].end = tree->n_nodes + 1;",
+        "next.end = at;",
+        "next.end = at + (at < node.end);",
         ("release/grammar.py", "release/serve.py"),
     ),
     # ------------------------------------------------------------------ what comes from outside

@@ -479,3 +479,49 @@ def test_masks_within_strings(match, fable):
     text = '{"p0": "Once é\\n", "p1": "upon a time there", "p2": "was a girl with many long hairs", "p3": "and", "p4": "x x"'
     found = match("schema", schema, [text + "}", text + ', "p5": "a b", "q": "{"}'], fable)
     assert all(", 0 wrong, whole" in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    "schema, text",
+    [
+        ({"pattern": "f-[0-9]+"}, "an if-f-12 \\n end"),
+        ({"pattern": "^.*\\.md$"}, "a.b \u2027.md"),
+        ({"pattern": "^.{2,30}$"}, "thirty at most, no more \\t"),
+        ({"pattern": "^[^ -z]|b"}, "\u00e9 and b"),
+        ({"minLength": 30}, "thirty of them, and then \\u0041 some more"),
+        ({"minLength": 2, "maxLength": 24}, "between, \\\\ not over"),
+        ({"anyOf": [{"maxLength": 30}, {"pattern": "q"}]}, "a text of two kinds, with q in it"),
+        ({"not": {"enum": ["no", "nothing"]}}, "nothing else"),
+    ],
+)
+def test_masks_where_most_characters_may_come(match, fable, schema, text):
+    """Tokens are taken together where any plain characters may come: not beyond a limit, nor what a dot does not take."""
+    objects = {
+        "type": "object",
+        "additionalProperties": {"type": "string", **schema},
+        "properties": {"no": {}, "night": {}},
+    }
+    for each, written in (
+        ({"type": "string", **schema}, f'"{text}"'),
+        (objects, f'{{"nobody": "{text}", "n": "{text}"}}'),
+    ):
+        found = match("schema", each, [written], fable)
+        assert ", 0 wrong, whole" in found[0], found
+
+
+def test_masks_of_classes_that_are_no_strings(match, fable):
+    for grammar, text in (
+        (r'root ::= "\\" [^"\\\x00-\x1f]* | [^x]* "xyz"', "once upon a time xyz"),
+        (
+            r'root ::= a "." '
+            + "\n"
+            + r'a ::= "b" a | [^"\\\x00-\x1f] a | "\\" [^b] a | "c" b | ""'
+            + "\n"
+            + 'b ::= "d"',
+            "a bc\\a.",
+        ),
+        (r"root ::= [^\u2028]{3,} | [b-y]{3,} [\u2028] [x]", "may be"),
+        (r'root ::= (([^"\\\x00-\x1f] | "\"" "a")+ "\\")+', 'it "a is\\'),
+    ):
+        found = match("grammar", grammar, [text], fable)
+        assert ", 0 wrong, " in found[0], (grammar, found)
