@@ -195,8 +195,9 @@ yalm_status queue_step(const struct run *r, const struct step *step, yalm_error 
     switch (step->op) {
     case OP_EMBED:
         return begin(r, step, error);
-    case OP_PAIR: // a head's, and an encoder's, which cuda_resolve() refuses
+    case OP_PAIR: // a head's, an encoder's, and of latents, which cuda_resolve() refuses
     case OP_NORM:
+    case OP_HEADS:
         return YALM_OK;
     case OP_PROJECT:
         return project(r, step, error);

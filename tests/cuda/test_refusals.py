@@ -121,9 +121,17 @@ def test_models_that_read_whole_texts(tmp_path, name):
     )
     command = [built(BUILD / "yalm"), model, "-m", "embed", "-i", "x", "-d"]
     done = subprocess.run([*command, "cuda"], capture_output=True, text=True, check=False)
-    refuses(done, 2, "attention both ways do not run on the GPU (-d cpu runs them)")
+    refuses(done, 2, "groups of experts do not run on the GPU (-d cpu runs them)")
     done = subprocess.run([*command, "auto"], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout, done.stderr
+
+
+def test_latents(tmp_path):
+    source = cases.write_model(cases.CASES["tiny-deepseek-v2-lite"], tmp_path / "source")
+    (tmp_path / "ids").write_text("1 2 3")
+    command = [built(BUILD / "yalm"), convert_directory(source, tmp_path / "model.bin"), "--tokens", tmp_path / "ids"]
+    done = subprocess.run([*command, "-n", "2", "-d", "cuda"], capture_output=True, text=True, check=False)
+    refuses(done, 2, "attention both ways or to latents (MLA), and groups of experts do not run on the GPU")
 
 
 def test_heads_that_are_too_long(tmp_path):

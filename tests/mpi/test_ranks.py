@@ -291,9 +291,7 @@ def test_a_model_that_reads_whole_texts(hosts, folder):
     case = embed_cases.make_cases()["bert-mean"]
     model = convert_directory(embed_cases.write(case, folder / "bert"), folder / "bert.bin")
     line = refused(hosts, 2, 2, "./yalm", model, "-m", "embed", "-i", "x")
-    assert (
-        "ranks: LayerNorm and attention both ways cannot be shared among ranks: run this model without mpirun" in line
-    )
+    assert "ranks: LayerNorm, attention both ways or to latents (MLA), and groups of experts cannot be shared" in line
 
 
 @thorough
