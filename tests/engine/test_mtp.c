@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <unistd.h>
 
+#include "engine/kinds.h"
 #include "engine/random_model.h"
 #include "engine/session.h"
 
@@ -16,7 +17,7 @@ enum { VOCAB = 67, STEPS = 60, MOST = 3 };
 static const struct kind_of_model {
     enum dtype dtype;
     int n_experts, window, recurrent, context, chunk, n_prompt;
-    bool endless;
+    bool endless, latents;
     yalm_kv kv;
 } kinds[] = {
     {.dtype = DTYPE_FP16, .context = 200, .n_prompt = 90, .chunk = 32},
@@ -26,6 +27,7 @@ static const struct kind_of_model {
     {.dtype = DTYPE_BF16, .recurrent = 3, .n_experts = 5, .context = 40, .n_prompt = 9, .chunk = 5, .endless = true},
     {.dtype = DTYPE_FP16, .window = 12, .context = 200, .n_prompt = 50, .chunk = 7},
     {.dtype = DTYPE_FP16, .context = 30, .n_prompt = 5, .chunk = 4, .endless = true},
+    {.dtype = DTYPE_Q8, .latents = true, .context = 200, .n_prompt = 90, .chunk = 32},
 };
 
 static struct random_model *model_of(const struct kind_of_model *kind)
@@ -52,6 +54,8 @@ static struct random_model *model_of(const struct kind_of_model *kind)
             .n_key_heads = 2, .n_value_heads = 4, .key_dim = 20, .value_dim = 36, .conv_width = kind->recurrent};
         config.output_gate = config.qk_norm = true;
     }
+    if (kind->latents)
+        give_latents(&config);
     return random_model_make(config, kind->dtype, 11);
 }
 
