@@ -92,8 +92,8 @@ static yalm_session *open_session(const struct random_model *m, const struct kin
     yalm_session *session = yalm_session_open(&m->model, &options, &error);
     if (!session && error.status == YALM_USAGE && strstr(error.text, "activations"))
         return NULL; // these weights have no such activations
-    if (!session && on_gpu() && kind->sort == OLDER)
-        return NULL;
+    if (!session && on_gpu() && kind->sort >= LATENTS)
+        return NULL; // the CPU alone has them
     if (!session)
         fail_msg("%s", error.text);
     return session;
