@@ -97,13 +97,14 @@ static void find_bytes(struct automaton *a, struct stack_set *state)
     memset(state->bits, 0, sizeof state->bits);
     for (int i = 0; i < state->n; i++) {
         const struct element *begin = &g->elements[a->nodes[a->found[i]].place];
-        const struct branch *branch = &g->branches[begin->index];
-        if (begin->kind == ELEMENT_BYTE)
+        if (begin->kind == ELEMENT_BYTE) {
             for (int k = 0; k < 4; k++)
                 state->bits[k] |= g->sets[begin->index].bits[k];
-        else
-            for (const struct way *way = g->ways + branch->way; way < g->ways + branch->way + branch->n_ways; way++)
-                state->bits[way->byte / 64] |= UINT64_C(1) << way->byte % 64;
+            continue;
+        }
+        const struct branch *branch = &g->branches[begin->index];
+        for (const struct way *way = g->ways + branch->way; way < g->ways + branch->way + branch->n_ways; way++)
+            state->bits[way->byte / 64] |= UINT64_C(1) << way->byte % 64;
     }
     state->next = a->n_next;
     for (int k = 0; k < 4; k++) {
