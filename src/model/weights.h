@@ -41,8 +41,8 @@ struct delta_weights {
     const float *value_norm;              // (value_dim), of each head of what comes out
 };
 
-// What layers with latents have besides q, which reads q_a's latent where there is one, k, which makes the latent of keys and
-// what of them rotates (kv_rank + rope_dim, hidden_dim), and o, which reads v_dim of each head. No v.
+// What layers with latents have besides q, k and o. There q reads q_a's latent where there is one. k makes the latent of keys,
+// and what of them rotates: (kv_rank + rope_dim, hidden_dim). o reads v_dim of each head. There is no v.
 struct latent_weights {
     struct matrix q_a; // (q_rank, hidden_dim); data NULL: none
     struct matrix k_b; // (n_heads * kv_rank, nope_dim): of each head what its keys would be multiplied by, turned; floats

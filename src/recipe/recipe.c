@@ -126,8 +126,8 @@ static void heads(struct writer *out, const struct matrix *w, enum buffer in, en
              (struct step){.op = OP_HEADS, .w = {w}, .n_w = 1, .in = in, .out = {to}, .heads = of, .observed = NOT_OBSERVED});
 }
 
-// x += o · attention to latents: q and k of a head without rotation are q · (k_b latent), which is (k_bᵀ q) · latent. So heads'
-// queries are brought to the latents, which are keys and values of all; v_b makes of what is attended to each head's.
+// x += o · attention to latents. A head's score without rotation is q · (k_b latent), and so (k_b turned · q) · latent.
+// Queries are brought to the latents, which are keys and values of all heads. v_b makes each head's output of what it sees.
 static void latent_attention(struct writer *out)
 {
     const struct model_config *c = out->config;
