@@ -66,6 +66,8 @@ def wordpiece(file: GgufFile, tokens: list, kinds: list) -> tuple:
 
 
 def unigram(file: GgufFile, tokens: list, kinds: list) -> tuple:
+    """Blanks that are many become one, as XLM-R has it: remove_extra_whitespaces is not asked, since some files have
+    another setting there, clean_up_tokenization_spaces."""
     scores = file.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) != len(tokens):
         raise ModelError(f"{file.path}: tokenizer.ggml.scores: expected a number for each of {len(tokens)} tokens")
