@@ -47,4 +47,6 @@ struct dfa *dfa_any(struct pool *pool);                          // all strings
 struct dfa *dfa_lengths(struct pool *pool, int least, int most); // most -1: no limit
 // Drops the states that lead to none that accepts.
 struct dfa *dfa_trim(struct pool *pool, struct dfa *dfa);
+// The smallest automaton of the same strings.
+const struct dfa *dfa_minimal(struct pool *pool, const struct dfa *dfa);
 bool dfa_takes(const struct dfa *dfa, const char *text);

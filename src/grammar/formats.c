@@ -51,7 +51,7 @@ static const struct format {
     {"relative-json-pointer", "(0|[1-9]\\d*)(#|" POINTER ")"},
 };
 
-struct dfa *format_read(struct pool *pool, const char *format)
+const struct dfa *format_read(struct pool *pool, const char *format)
 {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(formats[i].name, format) == 0) {

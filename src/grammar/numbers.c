@@ -10,7 +10,7 @@
 
 enum { MAX_DIGITS = 400, MAX_REMAINDERS = 4000 };
 
-struct dfa *numbers_all(struct pool *pool, bool integers)
+const struct dfa *numbers_all(struct pool *pool, bool integers)
 {
     return pattern_read(pool, integers ? "^-?(0|[1-9][0-9]{0,19})$" : "^-?(0|[1-9][0-9]{0,19})(\\.[0-9]{1,20})?$");
 }

@@ -5,7 +5,7 @@
 enum { BELOW = 1, EQUAL = 2, ABOVE = 4 };
 
 // Numbers of at most 20 digits before the point and 20 behind it, without an exponent; integers have no point.
-struct dfa *numbers_all(struct pool *pool, bool integers);
+const struct dfa *numbers_all(struct pool *pool, bool integers);
 // Texts of numbers that compare with `bound` in one of the ways: BELOW | EQUAL and so on.
 struct dfa *numbers_compare(struct pool *pool, double bound, int ways);
 // Texts of multiples of `step`, which has few digits.

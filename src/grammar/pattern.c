@@ -430,7 +430,7 @@ static int read_alternatives(struct pattern_reader *reader, int from)
     }
 }
 
-struct dfa *pattern_read(struct pool *pool, const char *pattern)
+static const struct dfa *read_whole(struct pool *pool, const char *pattern)
 {
     struct pattern_reader reader = {.nfa = {.pool = pool}, .pattern = pattern, .at = pattern};
     const int start = nfa_state(&reader.nfa), search = nfa_state(&reader.nfa);
@@ -445,5 +445,14 @@ struct dfa *pattern_read(struct pool *pool, const char *pattern)
     nfa_edge(&reader.nfa, read_alternatives(&reader, search), reader.found, NFA_FREE, 0, 0);
     if (*reader.at)
         fail(&reader, "a ) without its (");
-    return nfa_determine(&reader.nfa, start, reader.end, true);
+    return dfa_minimal(pool, nfa_determine(&reader.nfa, start, reader.end, true));
+}
+
+const struct dfa *pattern_read(struct pool *pool, const char *pattern)
+{
+    const int index = intern_text(pool, &pool->patterns, pattern);
+    pool->taken = pool_grow(pool, pool->taken, index, &pool->taken_room, sizeof *pool->taken);
+    if (pool->taken[index] == NULL)
+        pool->taken[index] = read_whole(pool, pattern);
+    return pool->taken[index];
 }

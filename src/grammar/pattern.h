@@ -4,8 +4,8 @@
 
 // The strings in which the expression is found: ECMA's, in Unicode's characters. It reads characters, `.`, classes, groups, |;
 // \d \w \s, their opposites, \xHH \uHHHH \u{H…}; * + ? {n,m}. ^ and $ may stand anywhere, look-ahead outside of groups. All
-// else is refused.
-struct dfa *pattern_read(struct pool *pool, const char *pattern);
+// else is refused. An expression is read once: its automaton stays the pool's.
+const struct dfa *pattern_read(struct pool *pool, const char *pattern);
 
 // The strings of a `format`; NULL where formats.c has none, so that it is a mere annotation.
-struct dfa *format_read(struct pool *pool, const char *format);
+const struct dfa *format_read(struct pool *pool, const char *format);

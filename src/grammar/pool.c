@@ -117,3 +117,13 @@ int intern(struct pool *pool, struct intern *table, const int *key, int n)
     put(table, table->n);
     return table->n++;
 }
+
+int intern_text(struct pool *pool, struct intern *table, const char *text)
+{
+    const size_t length = strlen(text);
+    int buffer[64], n = (int)(length / sizeof *buffer) + 1;
+    int *words = length < sizeof buffer ? buffer : pool_take(pool, (size_t)n * sizeof *words);
+    words[n - 1] = 0;
+    memcpy(words, text, length);
+    return intern(pool, table, words, n);
+}

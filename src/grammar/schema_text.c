@@ -63,14 +63,14 @@ static bool takes_plain(const struct dfa_state *state, int to)
     return all;
 }
 
-// An alternative for the characters of a state's edges to `to` that stand in a string as they are. All beyond ASCII have a rule
-// in common.
-static void write_plain(FILE *out, const struct dfa_state *state, int to, int name, const char **bar)
+// An alternative for the characters of a state's edges to `to` that stand in a string as they are, and then `next`. All beyond
+// ASCII have a rule in common.
+static void write_plain(FILE *out, const struct dfa_state *state, int to, const char *next, const char **bar)
 {
     static const struct dfa_edge plain[] = {{0x20, '"' - 1, 0}, {'"' + 1, '\\' - 1, 0}, {'\\' + 1, LAST_CHARACTER, 0}};
     bool any = false, beyond = false;
     if (takes_plain(state, to)) {
-        fprintf(out, "%splain d%d-%d", *bar, name, to);
+        fprintf(out, "%splain%s", *bar, next);
         *bar = " | ";
         return;
     }
@@ -92,17 +92,17 @@ static void write_plain(FILE *out, const struct dfa_state *state, int to, int na
         }
     }
     if (any) {
-        fprintf(out, "] d%d-%d", name, to);
+        fprintf(out, "]%s", next);
         *bar = " | ";
     }
     if (beyond) {
-        fprintf(out, "%suni d%d-%d", *bar, name, to);
+        fprintf(out, "%suni%s", *bar, next);
         *bar = " | ";
     }
 }
 
 // Those that must be escaped: each has its short form, or its number.
-static void write_escaped(FILE *out, const struct dfa_state *state, int to, int name, const char **bar)
+static void write_escaped(FILE *out, const struct dfa_state *state, int to, const char *next, const char **bar)
 {
     static const char *const escapes[] = {
         ['"'] = "\\\"", ['\\'] = "\\\\", ['\n'] = "n", ['\t'] = "t", ['\r'] = "r", ['\f'] = "f", ['\b'] = "b"};
@@ -110,7 +110,7 @@ static void write_escaped(FILE *out, const struct dfa_state *state, int to, int 
     for (uint32_t c = 0; c <= '\\'; c++)
         n += (c < 32 || escapes[c]) && leads(state, c, to);
     if (n == 34) {
-        fprintf(out, "%sesc d%d-%d", *bar, name, to);
+        fprintf(out, "%sesc%s", *bar, next);
         *bar = " | ";
         return;
     }
@@ -118,9 +118,9 @@ static void write_escaped(FILE *out, const struct dfa_state *state, int to, int 
         if ((c >= 32 && !escapes[c]) || !leads(state, c, to))
             continue;
         if (escapes[c])
-            fprintf(out, "%s\"\\\\%s\" d%d-%d", *bar, escapes[c], name, to);
+            fprintf(out, "%s\"\\\\%s\"%s", *bar, escapes[c], next);
         else
-            fprintf(out, "%s\"\\\\u00%x\" [%x%X] d%d-%d", *bar, (unsigned)c >> 4, (unsigned)c & 15, (unsigned)c & 15, name, to);
+            fprintf(out, "%s\"\\\\u00%x\" [%x%X]%s", *bar, (unsigned)c >> 4, (unsigned)c & 15, (unsigned)c & 15, next);
         *bar = " | ";
     }
 }
@@ -149,32 +149,85 @@ static bool *find_open(struct pool *pool, const struct dfa *dfa)
     return open;
 }
 
+static bool have_same_edges(const struct dfa_state *x, const struct dfa_state *y)
+{
+    bool same = x->n == y->n && x->accepts == y->accepts;
+    for (int k = 0; same && k < y->n; k++)
+        same =
+            x->edges[k].first == y->edges[k].first && x->edges[k].last == y->edges[k].last && y->edges[k].to == y->edges[0].to;
+    return same;
+}
+
+// States that count: each leads to the next alone, by the same characters. *end: the one behind. Where strings may end at each,
+// they must end behind the last. 0: it is no such state.
+static int count_chain(const struct dfa *dfa, const int *n_sources, int start, int *end)
+{
+    const struct dfa_state *first = &dfa->states[start];
+    int n = 0, at = start;
+    while (dfa->states[at].n > 0 && have_same_edges(first, &dfa->states[at]) && (n == 0 || (n_sources[at] == 1 && at != 0))) {
+        at = dfa->states[at].edges[0].to;
+        n++;
+    }
+    *end = at;
+    return n < 4 || (first->accepts && (dfa->states[at].n > 0 || !dfa->states[at].accepts)) ? 0 : n;
+}
+
+static void write_state(struct schema_writer *w, const struct dfa *dfa, int *met, int i, int name)
+{
+    const struct dfa_state *state = &dfa->states[i];
+    const char *bar = "";
+    for (int k = 0; k < state->n; k++) {
+        char next[32];
+        const int to = state->edges[k].to;
+        if (met[to] == i + 1)
+            continue;
+        met[to] = i + 1;
+        snprintf(next, sizeof next, " d%d-%d", name, to);
+        write_plain(w->out, state, to, next, &bar);
+        write_escaped(w->out, state, to, next, &bar);
+    }
+    if (state->accepts)
+        fprintf(w->out, "%s\"\"", bar);
+    else if (!*bar)
+        fputs("never", w->out);
+}
+
 int schema_write_dfa(struct schema_writer *w, const struct dfa *dfa)
 {
     FILE *out = w->out;
     const int name = w->n_dfas++;
+    dfa = dfa_minimal(&w->s.pool, dfa);
     const bool *open = find_open(&w->s.pool, dfa);
     int *met = pool_take(&w->s.pool, ((size_t)dfa->n + 1) * sizeof *met);
-    for (int i = 0; i < dfa->n; i++) {
+    int *n_sources = pool_take(&w->s.pool, ((size_t)dfa->n + 1) * sizeof *n_sources);
+    bool *within = pool_take(&w->s.pool, (size_t)dfa->n + 1);
+    for (int i = 0; i < dfa->n; i++)
+        for (int k = 0; k < dfa->states[i].n; k++)
+            if (k == 0 || dfa->states[i].edges[k].to != dfa->states[i].edges[0].to)
+                n_sources[dfa->states[i].edges[k].to]++;
+    for (int i = 0, end; i < dfa->n; i++) {
         const struct dfa_state *state = &dfa->states[i];
         const char *bar = "";
+        const int n = within[i] || open[i] ? 0 : count_chain(dfa, n_sources, i, &end);
+        if (within[i])
+            continue;
         fprintf(out, "d%d-%d ::= ", name, i);
         if (open[i]) {
-            fputs("char*\n", out);
-            continue;
+            fputs("char*", out);
+        } else if (n == 0) {
+            write_state(w, dfa, met, i, name);
+        } else {
+            for (int k = 1, at = state->edges[0].to; k < n; k++, at = dfa->states[at].edges[0].to)
+                within[at] = true;
+            fputc('(', out);
+            write_plain(out, state, state->edges[0].to, "", &bar);
+            write_escaped(out, state, state->edges[0].to, "", &bar);
+            fputs(*bar ? "" : "never", out);
+            if (state->accepts)
+                fprintf(out, "){0,%d}", n);
+            else
+                fprintf(out, "){%d} d%d-%d", n, name, end);
         }
-        for (int k = 0; k < state->n; k++) {
-            const int to = state->edges[k].to;
-            if (met[to] == i + 1)
-                continue;
-            met[to] = i + 1;
-            write_plain(out, state, to, name, &bar);
-            write_escaped(out, state, to, name, &bar);
-        }
-        if (state->accepts)
-            fprintf(out, "%s\"\"", bar);
-        else if (!*bar)
-            fputs("never", out);
         fputc('\n', out);
     }
     pool_work(&w->s.pool, 8L * dfa->n);

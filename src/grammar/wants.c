@@ -107,12 +107,7 @@ bool want_is_impossible(struct shapes *s, int want)
 
 struct property property_of(struct shapes *s, const char *key, int want, bool required)
 {
-    const size_t length = strlen(key);
-    int buffer[64], n = (int)(length / sizeof *buffer) + 1;
-    int *words = length < sizeof buffer ? buffer : pool_take(&s->pool, (size_t)n * sizeof *words);
-    words[n - 1] = 0;
-    memcpy(words, key, length);
-    const int name = intern(&s->pool, &s->names, words, n);
+    const int name = intern_text(&s->pool, &s->names, key);
     while (s->n_places <= name) {
         int room = s->n_places;
         s->places = pool_grow(&s->pool, s->places, s->n_places, &room, sizeof *s->places);
