@@ -54,6 +54,8 @@ static void close_state(struct automaton *a)
             // A call at a rule's end leaves nothing to come back to: repetition does not deepen the stack.
             stack_meet_rule(a, element->index,
                             element[1].kind == ELEMENT_END ? at.below : stack_make(a, at.place + 1, at.below, NO_STACK));
+        } else if (element->kind == ELEMENT_COUNT) {
+            stack_count(a, at);
         } else if (element->kind == ELEMENT_BAG) {
             bag_between(a, at);
         } else if (element->kind == ELEMENT_CHOICE) {
@@ -130,6 +132,7 @@ static int end_state(struct automaton *a)
     const int found = table_find(a, &a->state_table, a->n_states, state_hash, same_state);
     if (found == a->n_states) {
         state->plain = UNKNOWN;
+        state->loop[0] = state->loop[1] = 0;
         find_bytes(a, state);
         a->n_stacks += a->n_found;
         a->n_states++;
@@ -137,10 +140,18 @@ static int end_state(struct automaton *a)
     return found;
 }
 
+// Of a word. Without an instruction for it, which not all builds may use, the compiler's own is a call.
+static int count_bits(uint64_t x)
+{
+    x -= x >> 1 & 0x5555555555555555u;
+    x = (x & 0x3333333333333333u) + (x >> 2 & 0x3333333333333333u);
+    return (int)(((x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fu) * 0x0101010101010101u >> 56);
+}
+
 static int *next_by(const struct automaton *a, const struct stack_set *state, int byte)
 {
     const uint64_t lower = state->bits[byte / 64] & ((UINT64_C(1) << byte % 64) - 1);
-    return &a->next[state->next + state->before[byte / 64] + __builtin_popcountll(lower)];
+    return &a->next[state->next + state->before[byte / 64] + count_bits(lower)];
 }
 
 // Goes on by the byte; `alike` keeps of its bits those of the bytes that do the same.
@@ -169,7 +180,7 @@ static int make_step(struct automaton *a, int state, unsigned char byte, uint64_
 
 int automaton_step(struct automaton *a, int state, unsigned char byte)
 {
-    const struct stack_set *from = &a->states[state];
+    struct stack_set *from = &a->states[state];
     if ((from->bits[byte / 64] >> byte % 64 & 1) == 0)
         return STATE_DEAD;
     const int known = *next_by(a, from, byte);
@@ -180,12 +191,34 @@ int automaton_step(struct automaton *a, int state, unsigned char byte)
     const int next = make_step(a, state, byte, alike);
     if (a->failed)
         return next;
+    alike[byte / 64] |= UINT64_C(1) << byte % 64;
     from = &a->states[state]; // which may have moved
-    *next_by(a, from, byte) = next;
     for (int k = 0; k < 4; k++)
         for (uint64_t rest = alike[k]; rest; rest &= rest - 1)
             *next_by(a, from, 64 * k + __builtin_ctzll(rest)) = next;
+    for (int k = 0; k < 2 && next == state; k++)
+        from->loop[k] |= k == 0 ? alike[k] : alike[k] & ~(UINT64_C(1) << 63);
     return next;
+}
+
+int automaton_near(struct automaton *a, int state)
+{
+    bool changed = false;
+    begin_state(a);
+    for (int i = 0; i < a->states[state].n && !a->failed; i++) {
+        const int node = a->stacks[a->states[state].first + i], near = stack_near(a, node);
+        stack_meet(a, near);
+        changed |= near != node;
+    }
+    if (!changed)
+        return state;
+    const int near = end_state(a);
+    return near == STATE_DEAD ? state : near;
+}
+
+const uint64_t *automaton_loop(const struct automaton *a, int state)
+{
+    return a->states[state].loop;
 }
 
 static int make_start(struct automaton *a, int rule)
@@ -289,8 +322,11 @@ static int copy_stack(struct automaton *a, const struct stack_node *old, int nod
     }
     for (int at = node, i = 0; at != NO_STACK; at = old[at].below)
         nodes[i++] = at;
-    for (int i = depth; i-- > 0 && !a->failed;)
-        made = stack_make(a, old[nodes[i]].place, made, bag_copy(a, old, old[nodes[i]].came));
+    for (int i = depth; i-- > 0 && !a->failed;) {
+        const struct stack_node at = old[nodes[i]];
+        const bool counts = a->grammar->elements[at.place].kind == ELEMENT_COUNT;
+        made = stack_make(a, at.place, made, counts ? at.came : bag_copy(a, old, at.came));
+    }
     free(nodes);
     return made;
 }

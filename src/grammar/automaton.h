@@ -15,6 +15,11 @@ void automaton_close(struct automaton *automaton);                              
 int automaton_start(const struct automaton *automaton);
 // The state after a byte; STATE_DEAD where none can follow.
 int automaton_step(struct automaton *automaton, int state, unsigned char byte);
+// A state from which the same texts of at most GRAMMAR_MANY bytes go on: what may come many more times may come any number of
+// times there.
+int automaton_near(struct automaton *automaton, int state);
+// A bit for each of the bytes 0 to 0x7e that is known to lead to the state itself.
+const uint64_t *automaton_loop(const struct automaton *automaton, int state);
 bool automaton_accepts(const struct automaton *automaton, int state);  // the text may end here
 bool automaton_is_final(const struct automaton *automaton, int state); // and cannot go on
 

@@ -247,36 +247,61 @@ void build_characters(struct builder *builder, struct sequence *sequence, const 
 
 // ---------------------------------------------------------------- repetition
 
+// Makes a rule: the part and then the rule `rest`, or itself; or nothing.
+static int build_rest(struct builder *builder, struct element part, int rest, bool again)
+{
+    const int rule = build_rule(builder);
+    struct sequence more = {0}, nothing = {0};
+    sequence_add(builder, &more, part.kind, part.index);
+    if (again || rest >= 0)
+        sequence_add(builder, &more, ELEMENT_CALL, again ? rule : rest);
+    build_alternative(builder, rule, &more);
+    build_alternative(builder, rule, &nothing);
+    return rule;
+}
+
+// A rule of what stands in the sequence from `from` on.
+static int build_group(struct builder *builder, const struct sequence *sequence, int from)
+{
+    struct sequence body = {0};
+    for (int i = from; i < sequence->n; i++)
+        sequence_add(builder, &body, sequence->elements[i].kind, sequence->elements[i].index);
+    const int rule = build_rule(builder);
+    build_alternative(builder, rule, &body);
+    return rule;
+}
+
+static void build_count(struct builder *builder, struct sequence *sequence, struct count count)
+{
+    struct grammar *g = builder->grammar;
+    g->counts = grow(builder, g->counts, g->n_counts, &builder->rooms[6], sizeof *g->counts, GRAMMAR_MAX_ELEMENTS);
+    if (builder->failed)
+        return;
+    count.rest = g->n_elements + 1;
+    build_rest(builder, (struct element){ELEMENT_CALL, count.rule, false}, -1, true);
+    g->counts[g->n_counts++] = count;
+    sequence_add(builder, sequence, ELEMENT_COUNT, g->n_counts - 1);
+}
+
 void build_repetition(struct builder *builder, struct sequence *sequence, int from, int least, int most)
 {
-    // Makes a rule of the part, unless it is one element.
+    const bool many = least > GRAMMAR_MANY || most > GRAMMAR_MANY;
     struct element part = {ELEMENT_END, 0, false};
-    if (sequence->n - from == 1) {
+    if (sequence->n - from == 1 && (!many || sequence->elements[from].kind == ELEMENT_CALL))
         part = sequence->elements[from];
-    } else {
-        struct sequence body = {0};
-        for (int i = from; i < sequence->n; i++)
-            sequence_add(builder, &body, sequence->elements[i].kind, sequence->elements[i].index);
-        part = (struct element){ELEMENT_CALL, build_rule(builder), false};
-        build_alternative(builder, part.index, &body);
-    }
+    else
+        part = (struct element){ELEMENT_CALL, build_group(builder, sequence, from), false};
     sequence->n = from;
+    if (many) {
+        build_count(builder, sequence, (struct count){part.index, least, most, 0});
+        return;
+    }
     for (int i = 0; i < least && !builder->failed; i++)
         sequence_add(builder, sequence, part.kind, part.index);
-    if (most == least)
-        return;
     // Any number: rest ::= part rest | . Up to so many: rest ::= part rest' | , rest' ::= part rest'' | , and so on.
     int rest = -1;
-    for (int i = most < 0 ? 1 : most - least; i > 0 && !builder->failed; i--) {
-        const int rule = build_rule(builder);
-        struct sequence more = {0}, nothing = {0};
-        sequence_add(builder, &more, part.kind, part.index);
-        if (most < 0 || rest >= 0)
-            sequence_add(builder, &more, ELEMENT_CALL, most < 0 ? rule : rest);
-        build_alternative(builder, rule, &more);
-        build_alternative(builder, rule, &nothing);
-        rest = rule;
-    }
+    for (int i = most < 0 ? 1 : most - least; i > 0 && !builder->failed; i--)
+        rest = build_rest(builder, part, rest, most < 0);
     if (rest >= 0)
         sequence_add(builder, sequence, ELEMENT_CALL, rest);
 }

@@ -4,7 +4,7 @@
 
 struct builder {
     struct grammar *grammar;
-    int rooms[6]; // of elements, sets, rules, bags, branches, ways
+    int rooms[7]; // of elements, sets, rules, bags, branches, ways, counts
     bool failed;  // memory ran out, or a limit is reached
 };
 

@@ -458,7 +458,7 @@ struct grammar *grammar_parse(const char *text, size_t length, yalm_error *error
         check_loops(&parser);
     if (parser.builder.failed) { // whatever else seemed wrong then
         parser.failed = false;
-        fail(&parser, "more than %d parts, with repetitions written out, or out of memory", GRAMMAR_MAX_ELEMENTS);
+        fail(&parser, "more than %d parts, with short repetitions written out, or out of memory", GRAMMAR_MAX_ELEMENTS);
     }
     free(parser.names);
     free(parser.slots);
@@ -485,5 +485,6 @@ void grammar_free(struct grammar *grammar)
     free(grammar->branches);
     free(grammar->ways);
     free(grammar->bags);
+    free(grammar->counts);
     free(grammar);
 }

@@ -16,23 +16,40 @@
 
 enum {
     GRAMMAR_MAX_TEXT = 8 << 20,     // bytes of the notation
-    GRAMMAR_MAX_ELEMENTS = 1 << 20, // after repetitions have been written out
+    GRAMMAR_MAX_ELEMENTS = 1 << 20, // after short repetitions have been written out
     GRAMMAR_MAX_RULES = 1 << 18,
     GRAMMAR_MAX_DEPTH = 128, // of parentheses
+    GRAMMAR_MANY = 16,       // repetitions of more parts are counted
 };
 
-// A part of an alternative: a set of bytes of which one comes, a rule that is gone through, or the alternative's end. A bag of
-// n parts is 2 + n elements: where it may end, where the next part is chosen, and what follows each part.
-enum element_kind { ELEMENT_END, ELEMENT_BYTE, ELEMENT_CALL, ELEMENT_BAG, ELEMENT_CHOICE, ELEMENT_AFTER, ELEMENT_BRANCH };
+// A part of an alternative: a set of bytes of which one comes, a rule that is gone through, once or as often as is counted, or
+// the alternative's end. A bag of n parts is 2 + n elements: where it may end, where the next part is chosen, and what follows
+// each part.
+enum element_kind {
+    ELEMENT_END,
+    ELEMENT_BYTE,
+    ELEMENT_CALL,
+    ELEMENT_COUNT,
+    ELEMENT_BAG,
+    ELEMENT_CHOICE,
+    ELEMENT_AFTER,
+    ELEMENT_BRANCH
+};
 struct element {
     enum element_kind kind;
-    int index;    // of the set, the rule or the bag; of ELEMENT_AFTER the part's
+    int index;    // of the set, the rule, the count or the bag; of ELEMENT_AFTER the part's
     bool endless; // it begins an alternative of an endless rule
 };
 
 struct byte_set {
     uint64_t bits[4];
     uint64_t class; // 1 + the rule of the class of which these are the characters of one byte; 0: there is none
+};
+
+// A rule that comes several times.
+struct count {
+    int rule, least, most; // most -1: any number
+    int rest;              // the place where any number of them is called
 };
 
 // Parts in any order.
@@ -67,6 +84,8 @@ struct grammar {
     int n_elements;
     struct byte_set *sets; // (n_sets)
     int n_sets;
+    struct count *counts; // (n_counts)
+    int n_counts;
     struct bag *bags; // (n_bags)
     int n_bags;
     struct branch *branches; // (n_branches)
@@ -86,6 +105,9 @@ struct grammar {
 // NULL on failure: YALM_USAGE says the line and what is wrong there.
 struct grammar *grammar_parse(const char *text, size_t length, yalm_error *error);
 void grammar_free(struct grammar *grammar); // NULL is welcome
+
+// The plain characters of ASCII: all but controls, quotes and backslashes. A bit for each.
+static const uint64_t grammar_plain[2] = {~UINT64_C(0) << ' ' & ~(UINT64_C(1) << '"'), ~(UINT64_C(1) << ('\\' - 64))};
 
 static inline bool byte_set_holds(const struct byte_set *set, unsigned char byte)
 {

@@ -69,10 +69,10 @@ static void set_bit(uint64_t *bits, int32_t token, bool set)
     bits[token / 64] = set ? bits[token / 64] | bit : bits[token / 64] & ~bit;
 }
 
-static void remove_all(uint64_t *bits, const struct tree *tree, const struct tree_node *node)
+static void set_all(uint64_t *bits, const struct tree *tree, const struct tree_node *node, bool set)
 {
     for (int i = node->tokens; i < node->end; i++)
-        set_bit(bits, tree->tokens[i], false);
+        set_bit(bits, tree->tokens[i], set);
 }
 
 // The byte is the only one that may come.
@@ -96,7 +96,7 @@ static void add_mark(struct masker *m, uint64_t *mask, int32_t mark)
         const struct tree *tree = &m->tree->all;
         for (int i = 1; i <= tree->nodes[0].n_children; i++)
             if (tree->nodes[i].byte == (unsigned char)bytes[0])
-                remove_all(mask, tree, &tree->nodes[i]);
+                set_all(mask, tree, &tree->nodes[i], false);
     }
     set_bit(mask, mark, true);
 }
@@ -120,9 +120,14 @@ static void walk_below(struct masker *m, uint64_t *bits, struct way_down how, in
             continue;
         const int next = automaton_step(m->automaton, state, at->byte);
         if (next == STATE_DEAD && how.filled)
-            remove_all(bits, tree, at);
+            set_all(bits, tree, at, false);
         if (next == STATE_DEAD || (next == how.base && at->whole))
             continue;
+        const uint64_t *loop = automaton_loop(m->automaton, next);
+        if ((at->below[0] & ~loop[0]) == 0 && (at->below[1] & ~loop[1]) == 0) {
+            set_all(bits, tree, at, true);
+            continue;
+        }
         for (int k = at->tokens; k < at->tokens + at->n_tokens; k++)
             set_bit(bits, tree->tokens[k], true);
         struct way_down below = how;
@@ -156,13 +161,36 @@ static bool find_base(struct masker *m, int state, int *base)
 
 static uint64_t *mask_of(struct masker *m, int state);
 
-// The tokens that lead somewhere from the state. Where characters are counted, the long ones are looked at one by one.
+// Looks at the long tokens one by one, but where fewer than `count` plain characters have been taken together.
+static void walk_longest(struct masker *m, uint64_t *bits, int state, int count, bool plain)
+{
+    const struct token_tree *tree = m->tree;
+    for (int i = 0; i < tree->n_longest; i++) {
+        const int32_t token = tree->longest[i];
+        size_t length = 0;
+        const char *bytes = yalm_piece(m->model, token, &length);
+        if (length < (size_t)count && (tree->plain[token / 64] >> token % 64 & 1) >= plain)
+            continue;
+        set_bit(bits, token, step_all(m, state, bytes, length) != STATE_DEAD);
+    }
+}
+
+// The tokens that lead somewhere from the state.
 static bool walk(struct masker *m, uint64_t *bits, int state)
 {
     const struct token_tree *tree = m->tree;
     bool same;
     struct way_down how = {.tree = &tree->tails, .base = STATE_DEAD};
-    const int count = automaton_plain(m->automaton, state, &same);
+    const int count = automaton_plain(m->automaton, state, &same), near = automaton_near(m->automaton, state);
+    if (near != state) {
+        const uint64_t *from = mask_of(m, near);
+        if (from == NULL)
+            return false;
+        for (size_t i = 0; i < m->n_words; i++)
+            bits[i] = from[i] & tree->known[i];
+        walk_longest(m, bits, state, count, true);
+        return true;
+    }
     if (count > TREE_SHORT && same) {
         memcpy(bits, tree->plain, m->n_words * sizeof *bits);
     } else {
@@ -177,13 +205,8 @@ static bool walk(struct masker *m, uint64_t *bits, int state)
     }
     m->count = how.tails ? count : INT_MAX;
     walk_below(m, bits, how, 0, state);
-    for (int i = 0; i < tree->n_longest; i++) {
-        size_t length = 0;
-        const char *bytes = yalm_piece(m->model, tree->longest[i], &length);
-        if (length < (size_t)m->count)
-            break;
-        set_bit(bits, tree->longest[i], step_all(m, state, bytes, length) != STATE_DEAD);
-    }
+    if (m->count < INT_MAX)
+        walk_longest(m, bits, state, m->count, false);
     return true;
 }
 

@@ -3,13 +3,10 @@
 
 #include <limits.h>
 
-enum { COUNTED = 1024 }; // characters are not counted beyond
-
 // Whether the set has bytes of plain characters: all but controls, quotes and backslashes.
 static bool has_plain_bytes(const struct byte_set *set)
 {
-    const uint64_t low = ~UINT64_C(0) << ' ' & ~(UINT64_C(1) << '"'), high = ~(UINT64_C(1) << ('\\' - 64));
-    return (set->bits[0] & low) || (set->bits[1] & high) || set->bits[2] || set->bits[3];
+    return (set->bits[0] & grammar_plain[0]) || (set->bits[1] & grammar_plain[1]) || set->bits[2] || set->bits[3];
 }
 
 // Whether the stack goes through a class of all plain characters that has ASCII ones in `other`, and from its beginning.
@@ -41,26 +38,6 @@ static bool is_same_behind(struct automaton *a, int state)
     return automaton_step(a, state, 'a') == state;
 }
 
-// How many characters a repetition takes, the first of which is the element: part part rest, rest: part rest' | , and so on.
-static int count_repeated(const struct grammar *g, const struct element *part)
-{
-    const struct element *at = part + 1;
-    int count = 1;
-    while (count < COUNTED && at->kind == ELEMENT_CALL) {
-        const struct rule *rest = &g->rules[at->index];
-        if (rest->endless)
-            return INT_MAX;
-        if (at->index != part->index) {
-            at = rest->n > 0 ? &g->elements[rest->alternatives[0]] : at;
-            if (at->kind != ELEMENT_CALL || at->index != part->index)
-                return count;
-        }
-        count++;
-        at++;
-    }
-    return count;
-}
-
 // How many plain characters may come at least, any of them, by the stack. What begins an alternative begins its rule, and the
 // other alternatives are there, too.
 static int count_plain(const struct automaton *a, int stack)
@@ -73,14 +50,18 @@ static int count_plain(const struct automaton *a, int stack)
     const uint64_t class = g->sets[begin->index].class;
     if (class == 0 || node.below == NO_STACK)
         return 0;
-    const struct element *back = &g->elements[a->nodes[node.below].place], *call = back - 1;
+    const struct stack_node below = a->nodes[node.below];
+    const struct element *back = &g->elements[below.place], *call = back - 1;
     if (call->kind == ELEMENT_CALL && call->endless && call->index == (int)class - 1)
         return INT_MAX;
     if (!g->rules[class - 1].plain)
         return 0;
     if (back->kind == ELEMENT_CALL && g->rules[back->index].endless)
         return INT_MAX;
-    return call->kind == ELEMENT_CALL ? count_repeated(g, call) : 1;
+    if (back->kind != ELEMENT_COUNT)
+        return 1;
+    const struct count *count = &g->counts[back->index];
+    return count->most < 0 ? INT_MAX : count->most - below.came + 1;
 }
 
 int automaton_plain(struct automaton *a, int state, bool *same)

@@ -21,6 +21,10 @@ static int called(const struct grammar *g, const struct element *at, bool *must)
     *must = true;
     if (at->kind == ELEMENT_CALL)
         return at->index;
+    if (at->kind == ELEMENT_COUNT) {
+        *must = g->counts[at->index].least > 0;
+        return g->counts[at->index].rule;
+    }
     if (at->kind != ELEMENT_CHOICE && at->kind != ELEMENT_AFTER)
         return -1;
     const struct bag *bag = bag_of(g, at);
@@ -142,6 +146,8 @@ static bool lets_on(const struct grammar *g, const struct element *at, const boo
 {
     if (at->kind == ELEMENT_CALL)
         return blank[at->index];
+    if (at->kind == ELEMENT_COUNT)
+        return g->counts[at->index].least == 0 || blank[g->counts[at->index].rule];
     if (at->kind == ELEMENT_BAG)
         return true;
     if (at->kind != ELEMENT_CHOICE && at->kind != ELEMENT_AFTER)
@@ -250,10 +256,7 @@ static bool goes_on(const struct grammar *g, const struct rule *rule, bool by_ca
             add_ascii(g, &g->elements[first->alternatives[k]], ELEMENT_END, &all);
         add_ascii(g, at, ELEMENT_CALL, &all);
     }
-    for (int c = ' '; c < 0x80; c++)
-        if (c != '"' && c != '\\' && !byte_set_holds(&all, (unsigned char)c))
-            return false;
-    return beyond;
+    return beyond && (all.bits[0] | ~grammar_plain[0]) == ~UINT64_C(0) && (all.bits[1] | ~grammar_plain[1]) == ~UINT64_C(0);
 }
 
 // Finds the endless rules: all are held for such until they are seen not to be. Where that takes long, none is.

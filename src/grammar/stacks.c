@@ -109,3 +109,32 @@ void stack_meet_rule(struct automaton *a, int rule, int back)
     for (int i = 0; i < r->n && !a->failed; i++)
         stack_meet(a, stack_make(a, r->alternatives[i], back, NO_STACK));
 }
+
+void stack_count(struct automaton *a, struct stack_node node)
+{
+    const struct count *count = &a->grammar->counts[a->grammar->elements[node.place].index];
+    const int came = node.came == NO_STACK ? 0 : node.came;
+    if (came >= count->least)
+        stack_meet(a, stack_make(a, node.place + 1, node.below, NO_STACK));
+    if (count->most >= 0 && came == count->most)
+        return;
+    node.came = count->most < 0 && came == count->least ? came : came + 1;
+    stack_meet_rule(a, count->rule, stack_make(a, node.place, node.below, node.came));
+}
+
+int stack_near(struct automaton *a, int node)
+{
+    const struct stack_node at = a->nodes[node], below = at.below == NO_STACK ? at : a->nodes[at.below];
+    const struct element *back = &a->grammar->elements[below.place];
+    if (back->kind != ELEMENT_COUNT || at.below == NO_STACK)
+        return node;
+    const struct count *count = &a->grammar->counts[back->index];
+    int near = at.below;
+    if (below.came < count->least - GRAMMAR_MANY) {
+        near = stack_make(a, below.place, below.below, count->least - GRAMMAR_MANY - 1);
+    } else if (below.came >= count->least && (count->most < 0 || below.came <= count->most - GRAMMAR_MANY)) {
+        near = back[1].kind == ELEMENT_END ? below.below : stack_make(a, below.place + 1, below.below, NO_STACK);
+        near = stack_make(a, count->rest, near, NO_STACK);
+    }
+    return stack_make(a, at.place, near, at.came);
+}

@@ -7,7 +7,7 @@ enum { NO_STACK = -1, UNKNOWN = -2 };
 struct stack_node {
     int place; // an element: the one to go through next
     int below; // the node to go on with at the end of its rule; NO_STACK: the text's end
-    int came;  // within a bag: what has come; NO_STACK: nothing
+    int came;  // within a bag: what has come; within a count: how many have; NO_STACK: nothing
 };
 
 struct stack_set {
@@ -16,6 +16,7 @@ struct stack_set {
     bool same;         // automaton_plain()
     int plain;         // the same; UNKNOWN until it is first asked for
     uint64_t bits[4];  // a bit for each byte that may come
+    uint64_t loop[2];  // automaton_loop()
     int next;          // the first of as many states in `next`, or of UNKNOWN
     uint8_t before[4]; // how many bits stand in the words before
 };
@@ -60,6 +61,10 @@ uint32_t table_mix(uint64_t x);
 int stack_make(struct automaton *a, int place, int below, int came); // a node
 void stack_meet(struct automaton *a, int node);                      // adds a stack to those to be looked at, once
 void stack_meet_rule(struct automaton *a, int rule, int back);       // goes on with a rule, and behind it with the node
+
+void stack_count(struct automaton *a, struct stack_node node); // where a count may end, or go on
+// A stack by which the same short texts go on: where many more parts of a count may come, any number may.
+int stack_near(struct automaton *a, int node);
 
 // The elements of a bag: where it may end or go on, where the next part is chosen, and what follows a part.
 void bag_between(struct automaton *a, struct stack_node node);

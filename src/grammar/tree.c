@@ -57,6 +57,17 @@ static bool add_node(struct tree *tree, struct tree_node node)
     return true;
 }
 
+// What stands below a node, from what stands below its children.
+static void find_below(const struct tree *tree, struct tree_node *node)
+{
+    for (const struct tree_node *at = tree->nodes + node->child; at < tree->nodes + node->child + node->n_children; at++) {
+        const int bit = at->byte < 0x7f ? at->byte : 0x7f;
+        node->below[bit / 64] |= UINT64_C(1) << bit % 64;
+        for (int k = 0; k < 2; k++)
+            node->below[k] |= at->below[k];
+    }
+}
+
 // The tree of sorted tokens, level by level.
 static bool make_tree(struct tree *tree, const struct spelled_token *sorted, int n)
 {
@@ -91,6 +102,8 @@ static bool make_tree(struct tree *tree, const struct spelled_token *sorted, int
         tree->nodes[i].child = child;
         tree->nodes[i].n_children = tree->n_nodes - child;
     }
+    for (int i = tree->n_nodes; i-- > 0;)
+        find_below(tree, &tree->nodes[i]);
     return true;
 }
 
@@ -112,6 +125,7 @@ static bool make_trees(struct token_tree *tree, struct spelled_token *all, int n
     for (int i = 0; i < n; i++) {
         const size_t plain = plain_length(all[i].bytes, all[i].length);
         const uint64_t bit = UINT64_C(1) << all[i].token % 64;
+        tree->known[all[i].token / 64] |= bit;
         tree->begin[all[i].token / 64] |= plain ? bit : 0;
         tree->plain[all[i].token / 64] |= plain == all[i].length ? bit : 0;
         if (plain < all[i].length)
@@ -128,10 +142,11 @@ struct token_tree *token_tree_open(const yalm_model *model)
     struct spelled_token *all = malloc(((size_t)n_vocab + 1) * sizeof *all);
     if (tree) {
         tree->n_vocab = n_vocab;
+        tree->known = calloc(((size_t)n_vocab + 63) / 64, sizeof *tree->known);
         tree->plain = calloc(((size_t)n_vocab + 63) / 64, sizeof *tree->plain);
         tree->begin = calloc(((size_t)n_vocab + 63) / 64, sizeof *tree->begin);
     }
-    bool made = tree && all && tree->plain && tree->begin;
+    bool made = tree && all && tree->known && tree->plain && tree->begin;
     int n = 0;
     for (int32_t token = 0; made && token < n_vocab; token++) {
         size_t length = 0;
@@ -156,6 +171,7 @@ void token_tree_close(struct token_tree *tree)
     free(tree->tails.nodes);
     free(tree->tails.tokens);
     free(tree->longest);
+    free(tree->known);
     free(tree->plain);
     free(tree->begin);
     free(tree);

@@ -10,6 +10,7 @@ struct tree_node {
     int32_t n_children;  // their bytes differ
     int32_t tokens, end; // the tokens that begin as the node says: from tokens to end - 1 in `tokens`
     int32_t n_tokens;    // the first ones of them, which end here
+    uint64_t below[2];   // a bit for each ASCII byte that they have behind it; the last one: for any other byte
     unsigned char byte;  // its last
     bool whole;          // its bytes are plain characters, each of them whole
     bool tails;          // tokens with a tail begin so
@@ -24,8 +25,10 @@ struct tree {
 
 struct token_tree {
     struct tree all, tails;
-    uint64_t *plain, *begin; // (n_vocab / 64, rounded up) a bit for each token without a tail; for each that has more than that
-    int32_t *longest;        // (n_longest) tokens of more than TREE_SHORT bytes, the longest first
+    // (n_vocab / 64, rounded up) a bit for each token of the trees; of those, for each that begins with a plain character; that
+    // has no tail
+    uint64_t *known, *begin, *plain;
+    int32_t *longest; // (n_longest) tokens of more than TREE_SHORT bytes, the longest first
     int n_longest, n_vocab;
 };
 
