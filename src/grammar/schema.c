@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "grammar/schema_writer.h"
+#include "util/utf8.h"
 
 // What all documents are made of. Blanks are bounded, so that no model loses itself in them.
 static const char common_rules[] =
@@ -47,13 +48,96 @@ static void write_want(struct schema_writer *w, int want, char name[24])
         snprintf(name, 24, "r%d", rule_of(w, want));
 }
 
+// A rule of the text alone, as JSON spells it.
+static void write_key(struct schema_writer *w, const char *key)
+{
+    cJSON *string = cJSON_CreateString(key);
+    char *json = string ? cJSON_PrintUnformatted(string) : NULL;
+    schema_write_literal(w->out, json ? json : "");
+    free(json);
+    cJSON_Delete(string);
+}
+
 // ---------------------------------------------------------------- arrays
+
+enum { MAX_VALUES = 500, MAX_LETTERS = 200 };
+
+// Rules of the values that items may have, each in one spelling: from `first` on.
+struct values {
+    int first, n;
+    char text[4 * MAX_LETTERS + 4]; // a string in the making
+};
+
+static _Noreturn void refuse_unique(struct schema_writer *w)
+{
+    pool_refuse(&w->s.pool, "'uniqueItems': it is read where one item may come, or items of at most %d values", MAX_VALUES);
+}
+
+static void add_value(struct schema_writer *w, struct values *values)
+{
+    if (values->n++ == MAX_VALUES)
+        refuse_unique(w);
+}
+
+// Adds the strings by which the state leads to one that accepts.
+static void add_strings(struct schema_writer *w, struct values *values, const struct dfa *dfa, int state, int length,
+                        int letters)
+{
+    if (dfa->states[state].accepts) {
+        add_value(w, values);
+        values->text[length] = '\0';
+        fprintf(w->out, "r%d ::= ", w->n_rules++);
+        write_key(w, values->text);
+        fputc('\n', w->out);
+    }
+    for (int k = 0; k < dfa->states[state].n; k++)
+        for (uint32_t c = dfa->states[state].edges[k].first; c <= dfa->states[state].edges[k].last; c++) {
+            if (letters == MAX_LETTERS || c == 0)
+                refuse_unique(w);
+            const int size = utf8_write((unsigned char *)values->text + length, (int32_t)c);
+            add_strings(w, values, dfa, dfa->states[state].edges[k].to, length + size, letters + 1);
+        }
+}
+
+static void write_part(struct schema_writer *w, const struct part *part, int rule);
+
+// Where no item may come twice: a bag of their values.
+static void write_unique(struct schema_writer *w, const struct part *part, int rule)
+{
+    struct values values = {.first = w->n_rules};
+    if (part->rest == 0)
+        refuse_unique(w);
+    const struct shape shape = shape_of(&w->s, part->rest);
+    for (int i = 0; i < shape.n; i++) {
+        const struct part *item = &shape.parts[i];
+        if (item->type == STRING_TYPE && item->text) {
+            add_strings(w, &values, item->text, 0, 0, 0);
+        } else if (item->type <= TRUE_TYPE || (item->type == NUMBER_TYPE && item->low == item->high)) {
+            add_value(w, &values);
+            write_part(w, item, w->n_rules++);
+        } else
+            refuse_unique(w);
+    }
+    fprintf(w->out, "r%d ::= \"[\" ws <{%d,", rule, part->least);
+    if (part->most >= 0)
+        fprintf(w->out, "%d", part->most);
+    fputs("} comma", w->out);
+    for (int i = 0; i < values.n; i++)
+        fprintf(w->out, " r%d", values.first + i);
+    fputs("> ws \"]\"\n", w->out);
+}
 
 // After the first items, which have a rule each: x0, x1 and so on.
 static void write_array(struct schema_writer *w, const struct part *part, int rule)
 {
     FILE *out = w->out;
     char name[24];
+    if (part->unique && part->n_first > 0 && part->most != 1)
+        refuse_unique(w);
+    if (part->unique && part->most != 0 && part->most != 1) {
+        write_unique(w, part, rule);
+        return;
+    }
     const int n = part->most >= 0 && part->most < part->n_first ? part->most : part->n_first;
     fprintf(out, "r%d ::= \"[\" ws r%d-x0 ws \"]\"\n", rule, rule);
     for (int i = 0; i < n; i++) {
@@ -74,15 +158,6 @@ static void write_array(struct schema_writer *w, const struct part *part, int ru
 }
 
 // ---------------------------------------------------------------- objects
-
-static void write_key(struct schema_writer *w, const char *key)
-{
-    cJSON *string = cJSON_CreateString(key);
-    char *json = string ? cJSON_PrintUnformatted(string) : NULL;
-    schema_write_literal(w->out, json ? json : "");
-    free(json);
-    cJSON_Delete(string);
-}
 
 // The pairs of keys without a name: rN-f; those with a name and those that are forbidden are taken out. False: there is none.
 static bool write_free(struct schema_writer *w, const struct part *part, int rule)

@@ -28,6 +28,7 @@ struct shape {
         // arrays: the first items, and the rest
         const int *first; // (n_first)
         int n_first, rest;
+        bool unique; // no item equals another
         // objects: what is named, and all other keys by cells that have nothing in common
         const struct property *named; // (n_named)
         int n_named;

@@ -213,8 +213,7 @@ static void read_arrays(struct shapes *s, int schema, struct part *part)
     part->rest = items ? want_part(s, schema, items, rest, false) : 0;
     keyword_size(s, schema, "minItems", &part->least);
     keyword_size(s, schema, "maxItems", &part->most);
-    if (cJSON_IsTrue(unique) && (part->most < 0 || part->most > 1))
-        part->most = -2; // refused, unless there are no lists at all
+    part->unique = cJSON_IsTrue(unique);
 }
 
 const cJSON *keyword_required(struct shapes *s, int schema)
@@ -368,8 +367,6 @@ struct shape shape_of_keywords(struct shapes *s, int schema)
             read_arrays(s, schema, part);
         else if (part->type == OBJECT_TYPE)
             read_objects(s, schema, part);
-        if (part->type == ARRAY_TYPE && part->most == -2)
-            keyword_refuse(s, schema, "uniqueItems", "it is read only where at most one item may come");
         const struct shape one = {part, 1, 1}, met = shape_meet(s, &one, &one); // drops what cannot be
         if (met.n > 0)
             shape_add(s, &shape, met.parts[0]);

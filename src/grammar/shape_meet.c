@@ -158,6 +158,7 @@ static bool meet_parts(struct shapes *s, const struct part *a, const struct part
     *out = *a;
     out->least = a->least > b->least ? a->least : b->least;
     out->most = a->most < 0 || (b->most >= 0 && b->most < a->most) ? b->most : a->most;
+    out->unique |= b->unique;
     if (out->most >= 0 && out->most < out->least)
         return false;
     out->text = a->text && b->text && a->text != b->text ? dfa_meet(&s->pool, a->text, b->text) : a->text ? a->text : b->text;

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 import re
 
+import jsonschema
 import pytest
 
 MANY = """root ::= "a"{17} | "b"{2,19} "c"? | ("d" "e"){18,} | (f{0,17} g){17,18} "."
@@ -75,3 +78,19 @@ def test_patterns_beside_python(match):
             assert [answer == "yes" for answer in found] == [re.search(whole, text) is not None for text in texts], (
                 whole
             )
+
+
+@pytest.mark.parametrize(
+    "bounds", [{}, {"minItems": 2}, {"maxItems": 2}, {"minItems": 1, "maxItems": 3}, {"maxItems": 1}]
+)
+@pytest.mark.parametrize(
+    "items", [{"enum": ["a", "ab", 'b"', 5, None, -1.5]}, {"pattern": "^a[bc]?$", "type": "string"}]
+)
+def test_items_that_differ(match, items, bounds):
+    """Beside jsonschema. Items have one spelling each."""
+    schema = {"type": "array", "items": items, "uniqueItems": True, **bounds}
+    values = ["a", "ab", 'b"', "ac", "b", 5, None, -1.5]
+    lists = [list(each) for n in range(4) for each in itertools.product(values, repeat=n)]
+    found = match("schema", schema, [json.dumps(each) for each in lists])
+    valid = jsonschema.Draft202012Validator(schema).is_valid
+    assert [answer == "yes" for answer in found] == [valid(each) for each in lists]
