@@ -5,6 +5,7 @@ import numpy as np
 
 from .checkpoint import TYPES, Tensor
 from .computed import Derived
+from .experts import take_apart
 from .rope import read_rope
 from .source import shown
 
@@ -211,7 +212,7 @@ def plan_inputs(planner) -> None:
     planner.norm("layer_projection_norm", norm)
 
 
-def plan_experts(planner, name: str, stored: str) -> None:
+def plan_experts_beside_mlp(planner, name: str, stored: str) -> None:
     """The router, its experts, and the dense mlp beside them, which is the shared expert."""
     c = planner.config
     dim, n, ffn, shared = c["hidden_dim"], c["n_experts"], c["expert_ffn_dim"], c["shared_ffn_dim"]
@@ -229,7 +230,9 @@ def plan_experts(planner, name: str, stored: str) -> None:
     for part, shape in {"gate": (shared, dim), "up": (shared, dim), "down": (dim, shared)}.items():
         planner.weights(f"{name}.shared.{part}", planner.take(f"{stored}.mlp.{part}_proj.weight", shape))
     if f"{stored}.experts.gate_up_proj" in planner.left:
-        planner.take_apart(f"{stored}.experts.gate_up_proj", f"{stored}.experts.down_proj", f"{stored}.experts", n, ffn)
+        take_apart(
+            planner, f"{stored}.experts.gate_up_proj", f"{stored}.experts.down_proj", f"{stored}.experts", n, ffn
+        )
     for e in range(n):
         for part, shape in {"gate": (ffn, dim), "up": (ffn, dim), "down": (dim, ffn)}.items():
             tensor = planner.take(f"{stored}.experts.{e}.{part}_proj.weight", shape)

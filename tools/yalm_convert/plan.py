@@ -10,11 +10,12 @@ import numpy as np
 from .bf12 import bf12_size, survey, to_bf12
 from .checkpoint import NAMES, PARTS, PIECE, TYPES, Tensor, pieces, rounded, unknown_type
 from .classic import plan_classic
-from .computed import Reordered, Strided, Turned, Within
+from .computed import Reordered, Turned, Within
 from .encoders import plan_encoder
 from .errors import ModelError
+from .experts import plan_experts
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
-from .gemma4 import layer_facts, plan_experts, plan_inputs, plan_layer, prepare_attention
+from .gemma4 import layer_facts, plan_experts_beside_mlp, plan_inputs, plan_layer, prepare_attention
 from .latent import plan_latent
 from .mixture import mixed
 from .mtp import plan_mtp
@@ -30,11 +31,6 @@ MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, "q8", "q6", "q5", "q4")
 CLASSIFIER = {"q4": "q6", "q5": "q6"}
 EMBEDDING = {"q4": "q5"}
 INPUTS = {"q4": "q8", "q5": "q8", "q6": "q8"}  # small matrices, of which nothing is measured
-# Experts that stand in one tensor for all: gate's rows before up's, and down's.
-TOGETHER = (
-    ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
-    ("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
-)
 FURTHER = "mtp."  # heads that guess further tokens: what plan_mtp() leaves
 # Follow from config.json.
 IGNORED = (
@@ -243,9 +239,9 @@ class Planner:
         else:
             self.attention(name, f"{stored}.self_attn", layer_facts(c, n))
         if c.get("expert_norms"):
-            plan_experts(self, name, stored)
+            plan_experts_beside_mlp(self, name, stored)
         elif c["n_experts"] and n not in c.get("dense_layers", ()):
-            self.experts(name, stored)
+            plan_experts(self, name, stored)
         else:
             self.ffn(name, f"{stored}.mlp", layer_facts(c, n)["ffn_dim"])
         plan_layer(self, name, stored)
@@ -334,96 +330,6 @@ class Planner:
             if bias:
                 self.left[f"{stored}.{part}.bias"] = bias.part(first, (rows,))
             first += rows
-
-    def experts(self, name: str, stored: str) -> None:
-        """Plans the experts: a matrix for each, under either family's names, or one tensor for all."""
-        dim, n = self.config["hidden_dim"], self.config["n_experts"]
-        ffn = self.config.get("expert_ffn_dim", self.config["ffn_dim"])
-        if self.config.get("router_bias"):
-            self.biased_experts(name, f"{stored}.mlp", ffn)
-            return
-        together = next((names for names in TOGETHER if f"{stored}.{names[0]}" in self.left), None)
-        block = f"{stored}.mlp" if f"{stored}.mlp.gate.weight" in self.left else f"{stored}.block_sparse_moe"
-        layer = f"{block}.router.layer.weight"  # Granite's
-        router = layer if layer in self.left else f"{block}.gate.weight"
-        gate_name, up_name, down_name = (
-            ("w1", "w3", "w2") if block.endswith("moe") else ("gate_proj", "up_proj", "down_proj")
-        )
-        self.exact(f"{name}.router", self.take(router, (n, dim)))
-        if self.config.get("sigmoid_router"):
-            self.exact(f"{name}.router_choice_bias", self.take(f"{block}.gate.e_score_correction_bias", (n,)))
-        shared = self.config.get("shared_ffn_dim", 0)
-        shared_name = f"{block}.shared_expert" + ("" if self.config.get("shared_gate") else "s")
-        if f"{shared_name}.gate_up_proj.weight" in self.left:
-            self.split(shared_name, "gate_up_proj", [("gate_proj", shared), ("up_proj", shared)], dim)
-        if self.config.get("shared_gate"):
-            self.exact(f"{name}.shared.router", self.take(f"{block}.shared_expert_gate.weight", (1, dim)))
-        for part, shape in {"gate": (shared, dim), "up": (shared, dim), "down": (dim, shared)}.items():
-            if shared:
-                self.weights(f"{name}.shared.{part}", self.take(f"{shared_name}.{part}_proj.weight", shape))
-        if together:
-            self.take_apart(*(f"{stored}.{part}" for part in together), f"{block}.experts", n, ffn)
-            gate_name, up_name, down_name = "gate_proj", "up_proj", "down_proj"
-        for e in range(n):
-            for part, matrix, shape in (
-                ("gate", gate_name, (ffn, dim)), ("up", up_name, (ffn, dim)), ("down", down_name, (dim, ffn))
-            ):  # fmt: skip
-                stored_as = f"{block}.experts.{e}.{matrix}.weight"
-                self.weights(f"{name}.experts.{e}.{part}", self.take(stored_as, shape))
-
-    def take_apart(self, gate_up_name: str, down_name: str, experts: str, n: int, ffn: int) -> None:
-        """All experts in one tensor, gate's rows of each before up's, become a matrix each. Qwen3-VL's have columns for
-        rows."""
-        dim = self.config["hidden_dim"]
-        found = [getattr(self.left.get(name), "shape", None) for name in (gate_up_name, down_name)]
-        turned = found == [(n, dim, 2 * ffn), (n, ffn, dim)] != [(n, 2 * ffn, dim), (n, dim, ffn)]
-        gate_up = self.take(gate_up_name, (n, dim, 2 * ffn) if turned else (n, 2 * ffn, dim))
-        down = self.take(down_name, (n, ffn, dim) if turned else (n, dim, ffn))
-        for e in range(n):
-            at, expert = 2 * e * ffn * dim, f"{experts}.{e}"
-            for which, part in enumerate(("gate", "up")):
-                self.left[f"{expert}.{part}_proj.weight"] = (
-                    Turned(gate_up.part(at, (dim, 2 * ffn)), which * ffn, 1, ffn)
-                    if turned
-                    else gate_up.part(at + which * ffn * dim, (ffn, dim))
-                )
-            one = down.part(e * ffn * dim, (ffn, dim) if turned else (dim, ffn))
-            self.left[f"{expert}.down_proj.weight"] = Turned(one, 0, 1) if turned else one
-
-    def biased_experts(self, name: str, stored: str, ffn: int) -> None:
-        dim, n = self.config["hidden_dim"], self.config["n_experts"]
-        for kind, shape in (("weight", (n, dim)), ("bias", (n,))):
-            router = self.take(f"{stored}.router.{kind}", shape)
-            self.exact(f"{name}.router" + ("_bias" if kind == "bias" else ""), router)
-        if f"{stored}.experts.gate_up_proj" not in self.left and f"{stored}.experts.0.gate_proj.weight" in self.left:
-            for e in range(n):
-                for part, rows, columns in (("gate", ffn, dim), ("up", ffn, dim), ("down", dim, ffn)):
-                    self.linear(f"{name}.experts.{e}.{part}", f"{stored}.experts.{e}.{part}_proj", rows, columns, True)
-        else:
-            self.alternating_experts(name, stored, ffn)
-
-    def alternating_experts(self, name: str, stored: str, ffn: int) -> None:
-        """Plans experts that are one tensor, in which gate and up alternate. In MXFP4 outputs are rows, as usual;
-        else they are columns."""
-        dim, n = self.config["hidden_dim"], self.config["n_experts"]
-        by_rows = getattr(self.left.get(f"{stored}.experts.gate_up_proj"), "form", "") == "MXFP4"
-        gate_up = self.take(f"{stored}.experts.gate_up_proj", (n, 2 * ffn, dim) if by_rows else (n, dim, 2 * ffn))
-        down = self.take(f"{stored}.experts.down_proj", (n, dim, ffn) if by_rows else (n, ffn, dim))
-        gate_up_bias = self.take(f"{stored}.experts.gate_up_proj_bias", (n, 2 * ffn))
-        down_bias = self.take(f"{stored}.experts.down_proj_bias", (n, dim))
-        for e in range(n):
-            at, expert = 2 * e * ffn * dim, f"{name}.experts.{e}"
-            for which, part in enumerate(("gate", "up")):
-                if by_rows:
-                    self.weights(f"{expert}.{part}", Strided(gate_up.part(at, (2 * ffn, dim)), which, 2))
-                else:
-                    self.weights(f"{expert}.{part}", Turned(gate_up.part(at, (dim, 2 * ffn)), which, 2))
-                self.exact(f"{expert}.{part}_bias", Strided(gate_up_bias.part(2 * e * ffn, (2 * ffn,)), which, 2))
-            at = e * ffn * dim
-            self.weights(
-                f"{expert}.down", down.part(at, (dim, ffn)) if by_rows else Turned(down.part(at, (ffn, dim)), 0, 1)
-            )
-            self.exact(f"{expert}.down_bias", down_bias.part(e * dim, (dim,)))
 
     def check_tied(self, embedding: Tensor, head: Tensor) -> None:
         """Refuses a classifier beside tied embeddings, unless it is a copy of the embedding."""
