@@ -102,7 +102,8 @@ NUMBERS = ("engine/test_forward", "engine/test_together", "cpu/test_sparq", "cpu
 # Of the Python tests under AddressSanitizer, and of the emulated GPU's, it leaves out numbers (the release build's tests judge
 # them), and what takes minutes.
 BRIEFLY = {
-    "asan/cli": "not (perplexity or throughput or measures or quality or passkey or nomad or calibrate or activations or bf12)",
+    "asan/cli": "not (perplexity or throughput or measures or quality or passkey or nomad or calibrate or activations or bf12"
+    " or killed_converter or longest_line or any_number_of_threads)",
     "asan/parity": "not (bundled or scalar)",
     "asan/text": "not megabyte",
     "emulated/cuda": "not (quality or measuring or ptxas)",
@@ -124,7 +125,8 @@ ROUNDED = {
 }
 SLOW = "throughput or passkey or 8_bit or document or memory or choices or system_prompt or how_much or context_holds"
 SLOW += " or more_conversations or scoring_reads or perplexity_through or checkpoints or turns or activations or cache_types"
-SLOW += " or sparq or windows or (answers_are_the_same and suffix) or (whatever_else_goes_on and (gemma or windowed))"
+SLOW += " or sparq or windows or answers_are_the_same or (whatever_else_goes_on and not dense) or is_the_reference"
+SLOW += " or longest_line or leaves or at_work or end_does_not_wait or refused or cannot_be_had or measures_take or that_it_reads"
 FORCED_BRIEFLY = {("scalar", room): f"({which}) and not ({SLOW})" for room, which in ROUNDED.items()}
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
 ROOMS = {

@@ -110,11 +110,10 @@ def test_a_head_that_cannot_be_had(program, headed):
     said = headed.fails(2, "-i", "x", "--attention", "nomad", "--speculate", "mtp", "-q", "--no-echo")
     assert "an MTP head is of no use with --attention nomad" in said and said.endswith(": use dense")
     assert b"MTP head         yes" in headed.ok("-m", "info") and b"MTP" not in program.ok("-m", "info")
+
+
+def test_throughput_speculates_where_it_is_asked(headed):
     assert b"tg8" in headed.ok("-m", "throughput", "-p", 0, "-n", 8, "--repetitions", 1, "-q", "--speculate", "mtp")
-
-
-def test_throughput_speculates_where_it_is_asked(program):
-    assert b"tg8" in program.ok("-m", "throughput", "-p", 0, "-n", 8, "--repetitions", 1, "-q", "--speculate", "suffix")
 
 
 def test_what_is_refused(program, ids_only, tmp_path):

@@ -3,6 +3,7 @@ where they lie beside the checkout. tests/golden/make_tokenizer_golden.py made t
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import lzma
@@ -44,10 +45,22 @@ def convert(tmp_path, source, only):
     return path.rename(tmp_path / f"golden-{data.facts['type']}.bin")
 
 
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory, shared):
+    """Of a vocabulary the path of its file, which is made when first asked for."""
+
+    @functools.cache
+    def get(vocabulary):
+        name, _, only = vocabulary.partition(" ")
+        source = shared / "tokenizers" / FOLDERS.get(name, name)
+        return convert(tmp_path_factory.mktemp("vocabulary"), source, only or "tokenizer.json")
+
+    return get
+
+
 @pytest.fixture(params=VOCABULARIES)
-def vocabulary(request, tmp_path, shared):
-    name, _, only = request.param.partition(" ")
-    return request.param, convert(tmp_path, shared / "tokenizers" / FOLDERS.get(name, name), only or "tokenizer.json")
+def vocabulary(request, converted):
+    return request.param, converted(request.param)
 
 
 def differing(texts, expected, found):
