@@ -11,7 +11,8 @@
 #include "util/clock.h"
 #include "util/memory.h"
 
-static const double long_seconds = 0.5; // seconds: enough for a block that no cache holds much of
+static const double long_seconds = 0.5;       // seconds: enough for a block that no cache holds much of
+static const size_t largest_slice = 16 << 20; // bytes: some milliseconds
 
 struct measurement {
     const struct cpu_kernels *kernels;
@@ -20,6 +21,7 @@ struct measurement {
     char *block;
     size_t share; // bytes; there are as many shares as threads
     struct read_pattern pattern;
+    size_t at, bytes; // what of each share is read
     long rounds;
     atomic_ullong result; // of the reading, so that it is not in vain
     atomic_int members;   // that took part: a team may get fewer threads than it asked for
@@ -36,7 +38,7 @@ static void touch(void *context, int share)
 static void read_share(void *context, int share)
 {
     struct measurement *run = context;
-    const uint64_t value = run->kernels->read_streams(run->block + (size_t)share * run->share, run->share,
+    const uint64_t value = run->kernels->read_streams(run->block + (size_t)share * run->share + run->at, run->bytes,
                                                       run->pattern.n_streams, run->pattern.ahead);
     atomic_fetch_xor(&run->result, value);
     atomic_fetch_add(&run->members, 1);
@@ -59,21 +61,33 @@ static double seconds_of(struct measurement *run, void (*work)(void *context, in
     return clock_seconds() - start;
 }
 
-// The best pattern is found in one pass over the grid, and then repeated with its nearest rivals: the others only cost time.
+// Bytes a second.
+static double read_by(struct measurement *run, int pattern, size_t at, size_t bytes)
+{
+    run->pattern = read_pattern(pattern);
+    run->at = at;
+    run->bytes = bytes;
+    const double took = seconds_of(run, read_share);
+    return (double)bytes * run->members / took;
+}
+
+// A pass over the grid, of a slice for each pattern, tells which come near the best one; these read the whole block.
 static double measure_read(struct measurement *run, double seconds)
 {
+    const size_t slice = run->share < largest_slice ? run->share : largest_slice;
     const double end = clock_seconds() + seconds;
-    double best[N_READ_PATTERNS] = {0};
-    double fastest = 0;
-    for (bool first = true; first || clock_seconds() < end; first = false)
-        for (int i = 0; i < N_READ_PATTERNS; i++) {
-            if (!first && (best[i] < 0.9 * fastest || clock_seconds() >= end))
-                continue;
-            run->pattern = read_pattern(i);
-            const double took = seconds_of(run, read_share), speed = (double)run->share * run->members / took;
-            best[i] = speed > best[i] ? speed : best[i];
-            fastest = speed > fastest ? speed : fastest;
-        }
+    double by_slice[N_READ_PATTERNS], most = 0, fastest = 0;
+    for (int i = 0; i < N_READ_PATTERNS; i++) { // slice after slice: what a cache may hold is not read
+        by_slice[i] = read_by(run, i, (size_t)i * slice % (run->share - slice + READ_UNIT), slice);
+        most = by_slice[i] > most ? by_slice[i] : most;
+    }
+    do
+        for (int i = 0; i < N_READ_PATTERNS && (fastest == 0 || clock_seconds() < end); i++)
+            if (by_slice[i] >= 0.9 * most) {
+                const double speed = read_by(run, i, 0, run->share);
+                fastest = speed > fastest ? speed : fastest;
+            }
+    while (clock_seconds() < end);
     return fastest;
 }
 
