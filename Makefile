@@ -100,11 +100,13 @@ compiler_has = $(shell echo | $(CC) $(1) -E -x c - >/dev/null 2>&1 && echo $(1))
 ISA_amx    := $(ISA_vnni) $(call compiler_has,-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
 isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
 # What a build takes from the release: what would be the same, and what it does not look at. Kernels start no threads, and take
-# minutes to compile; ThreadSanitizer sees what the scalar ones read and write. Fuzzers feed what reads input.
+# minutes to compile; ThreadSanitizer sees what the scalar ones read and write. AddressSanitizer watches the one source of the
+# vector instruction sets as AVX2's, and what is VNNI's and AMX's alone. Fuzzers feed what reads input.
 TAKEN_openmp   := src/%
 TAKEN_emulated := src/%
 TAKEN_fuzz     := src/cpu/%
 TAKEN_tsan     := src/cpu/kernels/%
+TAKEN_asan     := $(if $(THOROUGH),,src/cpu/kernels/avxvnni/% src/cpu/kernels/avx512/%)
 TAKEN_emulated-asan := src/cpu/kernels/%
 TAKEN_emulated-msan := src/cpu/kernels/%
 OWN_openmp     := src/cpu/machine/team.o
@@ -266,8 +268,8 @@ endef
 $(foreach room,serve cli,$(eval $(call PROGRAM_TEST,$(room))))
 
 # What goes through long texts to see what sessions do takes the release's kernels under AddressSanitizer, as the program does.
-LONG_TESTS := $(if $(FAST_KERNELS),$(patsubst %,$(BUILD)/tests/engine/%, \
-                  test_exact test_ahead test_code_runs test_group test_mtp test_sparq_session))
+LONG_TESTS := $(if $(FAST_KERNELS),$(patsubst %,$(BUILD)/tests/engine/%, test_exact test_ahead test_code_runs test_group \
+                  test_methods test_mtp test_sparq_session) $(BUILD)/tests/parity/driver)
 $(LONG_TESTS): $(FAST_KERNELS)
 $(LONG_TESTS): private TEST_KERNELS := $(FAST_KERNELS)
 

@@ -105,6 +105,7 @@ BRIEFLY = {
     "asan/cli": "not (perplexity or throughput or measures or quality or passkey or nomad or calibrate or activations or bf12"
     " or killed_converter or longest_line or any_number_of_threads)",
     "asan/parity": "not (bundled or scalar)",
+    "asan/chat": "not 20000000",
     "asan/text": "not megabyte",
     "emulated/cuda": "not (quality or measuring or ptxas)",
 }

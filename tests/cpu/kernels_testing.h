@@ -29,6 +29,7 @@ enum { NUMBERS_COUNT = true };
 struct fixture {
     const struct cpu_kernels *kernels;
     uint64_t seed;
+    int turn; // the instruction set's number, for cases that the sets take by turns
     struct {
         void *start;
         size_t bytes;
@@ -178,6 +179,8 @@ static inline int fixture_open(void **state)
     struct fixture *f = calloc(1, sizeof *f);
     f->kernels = cpu_kernels_select(isa);
     f->seed = 1;
+    while (isa != isa_names[f->turn])
+        f->turn++;
     *state = f;
     return 0;
 }
