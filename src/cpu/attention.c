@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cpu/attention_parts.h"
 #include "cpu/kernels/attend_blocks.h"
 #include "cpu/kernels/rows.h"
 #include "util/round.h"
@@ -35,13 +36,6 @@ size_t attention_task_scratch(const struct cpu_state *s)
         most = bytes > most ? bytes : most;
     }
     return round_up(most, 64);
-}
-
-int attention_key_parts(int n_visible)
-{
-    const int length = (int)round_up((size_t)(n_visible + MAX_KEY_PARTS - 1) / MAX_KEY_PARTS, 64);
-    const int part = length < 256 ? 256 : length;
-    return (n_visible + part - 1) / part;
 }
 
 // Whether the kernels for a few queries in integers take n of them.
@@ -241,17 +235,6 @@ static void task_begin_first(const struct task *task)
     }
 }
 
-// Query i's output: scale * acc, into its token's and head's place, which is returned.
-static float *write_output(struct cpu_state *s, const struct cpu_kind *kind, int kv_head, int first_token, int i,
-                           const float *acc, float scale)
-{
-    const int d = kind->head_dim, group = kind->group;
-    float *y = s->attended + (size_t)(first_token + i / group) * kind->q_dim + ((size_t)kv_head * group + i % group) * d;
-    for (int c = 0; c < d; c++)
-        y[c] = scale * acc[c];
-    return y;
-}
-
 static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, const struct member *me)
 {
     const struct cpu_kind *kind = cpu_kind_of(s, layer);
@@ -304,8 +287,8 @@ static void attend_block(struct task *task, int first_token, int tokens)
     attend_sinks(task);
     attend_positions(task, begin, last);
     for (int q = 0; q < task->n_queries; q++)
-        write_output(s, kind, task->kv_head, task->first_token, q, task->acc + (size_t)q * kind->head_dim,
-                     task->sum[q] > 0 ? 1.0f / task->sum[q] : 0.0f);
+        attention_write(s, kind, task->kv_head, task->first_token, q, task->acc + (size_t)q * kind->head_dim,
+                        task->sum[q] > 0 ? 1.0f / task->sum[q] : 0.0f);
 }
 
 // As many tokens as the kernel likes, but fewer of a short batch, so that it has work for many threads. Not a matter of how
@@ -333,46 +316,6 @@ static void attend_blocks(struct cpu_state *s, const struct batch *batch, const 
         }
 }
 
-// Query q's output: alpha Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, the parts in order.
-// `begin`: where the parts of its block of tokens lie, (n_kv_heads, n_parts, n_queries).
-static float *merge_query(struct cpu_state *s, const struct cpu_kind *kind, size_t begin, int n_parts, int n_queries,
-                          int kv_head, int first_token, int q, float alpha)
-{
-    const int d = kind->head_dim;
-    const size_t base = (begin + (size_t)kv_head * n_parts) * n_queries + q; // and n_queries further for each part
-    float max = -INFINITY, sum = 0;
-    for (int part = 0; part < n_parts; part++)
-        max = fmaxf(max, s->part_max[base + (size_t)part * n_queries]);
-    float *total = s->part_acc + base * d; // part 0's, scaled in place
-    for (int part = 0; part < n_parts; part++) {
-        const size_t at = base + (size_t)part * n_queries;
-        const float scale = s->part_sum[at] > 0 ? expf(s->part_max[at] - max) : 0.0f;
-        sum += scale * s->part_sum[at];
-        const float *acc = s->part_acc + at * d;
-        for (int c = 0; c < d; c++)
-            total[c] = part == 0 ? scale * acc[c] : total[c] + scale * acc[c];
-    }
-    return write_output(s, kind, kv_head, first_token, q, total, sum > 0 ? alpha / sum : 0.0f);
-}
-
-// Where part `part` of `n_parts` of the positions [from, to) begins: at whole vectors of keys (few_block_keys).
-static int64_t part_start(int64_t from, int64_t to, int part, int n_parts)
-{
-    enum { UNIT = 64 };
-    const int64_t units = (to - from + UNIT - 1) / UNIT, start = from + units * part / n_parts * UNIT;
-    return start < to ? start : to;
-}
-
-// Parts of consecutive keys: of 1,024, where given rows have 256, but as many as make PIECES with all KV heads, so that there
-// is work for many threads. Parts of 256 keys of 64 components are slower by a tenth (llama-3.2-1b, 16,384 tokens).
-static int run_parts(const struct cpu_kind *kind, int n_visible)
-{
-    enum { KEYS = 1024, PIECES = 64 };
-    const int long_parts = (n_visible + KEYS - 1) / KEYS, wanted = (PIECES + kind->n_kv_heads - 1) / kind->n_kv_heads;
-    const int n = long_parts > wanted ? long_parts : wanted, most = attention_key_parts(n_visible);
-    return n < most ? n : most;
-}
-
 // The positions that the task's tokens see, and the parts that these are cut into.
 struct seen {
     int64_t from, to;
@@ -383,7 +326,7 @@ static struct seen task_sees(const struct task *task)
 {
     const int64_t position = task->batch->position + task->first_token;
     struct seen seen = {kv_first_visible(&task->kind->kv, position), position + task->n_tokens, 0};
-    seen.n_parts = run_parts(task->kind, (int)(seen.to - seen.from));
+    seen.n_parts = attention_run_parts(task->kind, (int)(seen.to - seen.from));
     return seen;
 }
 
@@ -397,7 +340,7 @@ static void attend_part(struct task *task, struct seen seen, size_t begin, int k
     task->kv_head = kv_head;
     task->next_k = task->next_v = NULL;
     if (!cpu_decodes(s, task->layer) && next < seen.n_parts * task->kind->n_kv_heads) {
-        const int slot = kv_slot(&task->kind->kv, part_start(seen.from, seen.to, next % seen.n_parts, seen.n_parts));
+        const int slot = kv_slot(&task->kind->kv, attention_part_start(seen.from, seen.to, next % seen.n_parts, seen.n_parts));
         const size_t row = (size_t)slot * cpu_row_bytes(s, task->layer);
         task->next_k = (const uint8_t *)cpu_keys(s, task->layer, next / seen.n_parts) + row;
         task->next_v = (const uint8_t *)cpu_values(s, task->layer, next / seen.n_parts) + row;
@@ -408,8 +351,8 @@ static void attend_part(struct task *task, struct seen seen, size_t begin, int k
     (part == 0 ? task_begin_first : task_begin)(task);
     if (part == 0)
         attend_sinks(task);
-    attend_positions(task, part_start(seen.from, seen.to, part, seen.n_parts),
-                     part_start(seen.from, seen.to, part + 1, seen.n_parts));
+    attend_positions(task, attention_part_start(seen.from, seen.to, part, seen.n_parts),
+                     attention_part_start(seen.from, seen.to, part + 1, seen.n_parts));
 }
 
 // Tokens [first, first + n), in blocks that are attended to together: of all n, or of one each, which then has the parts that
@@ -436,8 +379,8 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, const s
          team_claim_share(me, n_kv_heads * n_queries * n_blocks, 4, &span);) // whose parts it has mostly computed itself
         for (int i = span.first; i < span.last; i++) {
             task.first_token = first + i % n_blocks * block;
-            merge_query(s, kind, (size_t)(i % n_blocks) * n_kv_heads * most, task_sees(&task).n_parts, n_queries,
-                        i / n_blocks / n_queries, task.first_token, i / n_blocks % n_queries, 1);
+            attention_merge_query(s, kind, (size_t)(i % n_blocks) * n_kv_heads * most, task_sees(&task).n_parts, n_queries,
+                                  i / n_blocks / n_queries, task.first_token, i / n_blocks % n_queries, 1);
         }
 }
 
@@ -496,13 +439,6 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, const
                     },
                     (struct given_rows){rows->rows, rows->fetched || q > 0}, cpu_own(s, s->rows_tile, me->thread));
     }
-}
-
-void attention_merge(struct cpu_state *s, int n_parts, int kv_head, int q, float alpha, const float *mean)
-{
-    float *y = merge_query(s, s->far, 0, n_parts, cpu_group(s), kv_head, 0, q, alpha);
-    if (alpha < 1)
-        s->kernels->add_scaled(y, mean, 1 - alpha, s->far->head_dim);
 }
 
 static void attend_last_apart(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
