@@ -101,9 +101,12 @@ THREADED_PROGRAMS = ("cpu/test_team", "engine/test_session")
 NUMBERS = ("engine/test_forward", "engine/test_together", "cpu/test_sparq", "cpu/test_limits")
 # Of the Python tests under AddressSanitizer, and of the emulated GPU's, it leaves out numbers (the release build's tests judge
 # them), and what takes minutes.
+NUMBERS_OF_CLI = (
+    "perplexity or throughput or measures or quality or passkey or nomad or calibrate or activations or bf12"
+)
+NUMBERS_OF_CLI += " or killed_converter or longest_line or any_number_of_threads or test_memory"
 BRIEFLY = {
-    "asan/cli": "not (perplexity or throughput or measures or quality or passkey or nomad or calibrate or activations or bf12"
-    " or killed_converter or longest_line or any_number_of_threads)",
+    "asan/cli": f"not ({NUMBERS_OF_CLI})",
     "asan/parity": "not (bundled or scalar)",
     "asan/chat": "not 20000000",
     "asan/text": "not megabyte",
@@ -128,6 +131,8 @@ SLOW = "throughput or passkey or 8_bit or document or memory or choices or syste
 SLOW += " or more_conversations or scoring_reads or perplexity_through or checkpoints or turns or activations or cache_types"
 SLOW += " or sparq or windows or answers_are_the_same or (whatever_else_goes_on and not dense) or is_the_reference"
 SLOW += " or longest_line or leaves or at_work or end_does_not_wait or refused or cannot_be_had or measures_take or that_it_reads"
+# The release has these by the best one, and what the sanitizer leaves out: the rest of these rooms runs there.
+BESIDE_ASAN = {"serve": f"{ROUNDED['serve']} or test_stress", "cli": f"{ROUNDED['cli']} or {NUMBERS_OF_CLI}"}
 FORCED_BRIEFLY = {("scalar", room): f"({which}) and not ({SLOW})" for room, which in ROUNDED.items()}
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
 ROOMS = {
@@ -257,7 +262,8 @@ def cmocka_jobs(variant, rooms=("*",), prefix=(), suffix=".c", only=None, leave_
             yield Job(f"{variant}/{name}", [*prefix, program], count_cmocka)
 
 
-def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label="", thorough=True, isa=None):
+def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label="", thorough=True, isa=None, only=None):
+    """only: of rooms, the tests that run, as pytest's -k has them."""
     for room in sorted({path.parent.name for path in ROOT.glob("tests/*/test_*.py")}):
         if room in leave_out or (rooms and room not in rooms):
             continue
@@ -265,18 +271,15 @@ def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label=""
         job.environment["YALM_THOROUGH"] = "1" if thorough else ""  # of some jobs of `make test`, too
         if isa:
             job.environment["YALM_ISA"] = isa
-        brief = [not thorough and BRIEFLY.get(f"{variant}/{room}"), FORCED_BRIEFLY.get((isa, room))]
-        which = ["-k", " and ".join(filter(None, brief))] if any(brief) else []
-        pytest = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "--tb=short",
-            "--durations=12",
-            f"--basetemp={job.folder}/temporary",
+        brief = [
+            not thorough and BRIEFLY.get(f"{variant}/{room}"),
+            FORCED_BRIEFLY.get((isa, room)),
+            (only or {}).get(room),
         ]
-        job.command = [*prefix, *pytest, f"--junitxml={job.folder}/results.xml", *options, *which, f"tests/{room}"]
+        which = ["-k", " and ".join(filter(None, brief))] if any(brief) else []
+        how = ["-q", "--tb=short", "--durations=12", f"--basetemp={job.folder}/temporary"]
+        how += [f"--junitxml={job.folder}/results.xml", *options, *which]
+        job.command = [*prefix, sys.executable, "-m", "pytest", *how, f"tests/{room}"]
         yield job
 
 
@@ -323,7 +326,8 @@ def plan(parts, fuzz_seconds, thorough):
         jobs += cmocka_jobs("asan", leave_out=() if thorough else NUMBERS)
     if "release" in parts:
         others = (CUDA_ROOM, *(() if thorough else THOROUGH_ROOMS))
-        jobs += [*pytest_jobs("release", leave_out=others, thorough=thorough), *cmocka_jobs("release")]
+        rest = BESIDE_ASAN if "asan" in parts and not thorough else None
+        jobs += [*pytest_jobs("release", leave_out=others, thorough=thorough, only=rest), *cmocka_jobs("release")]
     for variant in parts & {"asan", "release"}:
         for isa, rooms in forced(variant):
             jobs += pytest_jobs(variant, rooms=rooms, label=f"-{isa}", thorough=thorough, isa=isa)

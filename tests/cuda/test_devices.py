@@ -188,7 +188,7 @@ MORE_SELECTED = ("tiny-llama", "tiny-window", "tiny-mixtral", "tiny-oddvocab") i
 # rounding, because a key stood near the middle between two numbers (0.9 %).
 DIFFERING = {"sparq-fp16": (0.004, 1), "sparq-int8": (0.02, 2), "sparq-q4": (0.055, 2), "hybrid": (0.004, 1)}
 ODD = 0.014
-N_TOKENS = 56 if EMULATED else 144  # past the windows
+N_TOKENS = 144 if not EMULATED else 56 if THOROUGH else 40  # past the windows
 # Of larger models, which have no window.
 FEW_TOKENS = 24 if EMULATED and not THOROUGH else N_TOKENS
 # A token as one kernel (src/cuda/step/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups,
