@@ -188,7 +188,8 @@ MORE_SELECTED = ("tiny-llama", "tiny-window", "tiny-mixtral", "tiny-oddvocab") i
 # rounding, because a key stood near the middle between two numbers (0.9 %).
 DIFFERING = {"sparq-fp16": (0.004, 1), "sparq-int8": (0.02, 2), "sparq-q4": (0.055, 2), "hybrid": (0.004, 1)}
 ODD = 0.014
-N_TOKENS = 144 if not EMULATED else 56 if THOROUGH else 40  # past the windows
+N_TOKENS = 56 if EMULATED else 144  # past the windows
+BRIEF_TOKENS = N_TOKENS if THOROUGH or not EMULATED else 40  # these, too
 # Of larger models, which have no window.
 FEW_TOKENS = 24 if EMULATED and not THOROUGH else N_TOKENS
 # A token as one kernel (src/cuda/step/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups,
@@ -282,7 +283,9 @@ def models(tmp_path_factory):
             case = (cases.CASES | MORE)[name]
             source = cases.write_model(case, folder / f"{name}-{dtype}")
             ids = folder / f"{name}.ids"
-            cases.token_ids(case)[: FEW_TOKENS if name in ("bundled", "llama-256") else N_TOKENS].tofile(ids)
+            known = cases.token_ids(case)[: FEW_TOKENS if name in ("bundled", "llama-256") else N_TOKENS]
+            known.tofile(ids)
+            known[:BRIEF_TOKENS].tofile(ids.with_suffix(".brief"))
             options = ["--keep", "layers.*.v=q8"] if dtype == MIXED else []
             kind = "q4" if dtype == MIXED else dtype
             made[name, dtype] = (
@@ -301,6 +304,8 @@ def run(compare, models, name, dtype, kv, *options, expected=SCENARIOS | DRAWS, 
     model, ids = models(name, dtype)
     if not any(option.startswith(("sparq", "hybrid")) for option in options):
         options = (*options, *(f"isa={isa}" for isa in further_isas()))
+    if {"brief", "short"} & set(options):
+        ids = ids.with_suffix(".brief")
     library = built(BUILD / "libyalm-cuda.so" if EMULATED else ROOT / "libyalm-cuda.so")
     environment = {**os.environ, "YALM_CUDA_LIBRARY": str(library)}
     if capability:
