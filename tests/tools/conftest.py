@@ -1,5 +1,6 @@
 """What the converter's tests share: small directories of random models, and conversions that must succeed."""
 
+import functools
 import os
 
 import hf
@@ -36,24 +37,27 @@ def convert(monkeypatch, capsys, tmp_path):
     return do
 
 
-@pytest.fixture(scope="module")
+PRESETS = {"llama": "tiny-gqa", "mistral": "tiny-window", "qwen3_moe": "tiny-qwen3-moe"}  # others: tiny- and the name
+
+
+@pytest.fixture(scope="session")
 def bases(tmp_path_factory):
+    """bases(name) -> its directory, which stays as it is; made when first asked for."""
     home = tmp_path_factory.mktemp("bases")
-    names = {"llama": "tiny-gqa", "mistral": "tiny-window", "mixtral": "tiny-mixtral"}
-    names |= {"qwen2": "tiny-qwen2", "qwen3_moe": "tiny-qwen3-moe", "phi3": "tiny-phi3", "smollm3": "tiny-smollm3"}
-    names |= {name: f"tiny-{name}" for name in ("gemma2", "gemma3", "olmo3", "gpt-oss", "glm4-moe")}
-    names |= {"granite": "tiny-granite", "ministral3": "tiny-ministral3", "qwen3": "tiny-qwen3"}
-    names |= {name.removeprefix("tiny-"): name for name in hf.random_hf_model.rows()} | {"gemma": "tiny-gemma"}
-    names |= {name: f"tiny-{name}" for name in ("phi", "mpt", "falcon", "gpt2", "starcoder2", "cohere2")}
-    made = {name: hf.make(preset, home / name) for name, preset in names.items()}
-    made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
-    return made
+
+    @functools.cache
+    def get(name):
+        if name == "sharded":
+            return hf.make("tiny-gqa", home / name, "--shard-gib", "0.0005")
+        return hf.make(PRESETS.get(name, f"tiny-{name}"), home / name)
+
+    return get
 
 
 @pytest.fixture
 def directory(bases, tmp_path):
     """directory(base) -> a copy to break."""
-    return lambda base="llama": hf.copy(bases[base], tmp_path / "model")
+    return lambda base="llama": hf.copy(bases(base), tmp_path / "model")
 
 
 @pytest.fixture
