@@ -130,8 +130,8 @@ ROUNDED = {
 SLOW = "throughput or passkey or 8_bit or document or memory or choices or system_prompt or how_much or context_holds"
 SLOW += " or more_conversations or scoring_reads or perplexity_through or checkpoints or turns or activations or cache_types"
 SLOW += " or sparq or windows or answers_are_the_same or (whatever_else_goes_on and not dense) or is_the_reference"
-SLOW += " or longest_line or leaves or at_work or end_does_not_wait or refused or cannot_be_had or measures_take or that_it_reads"
-# The release has these by the best one, and what the sanitizer leaves out: the rest of these rooms runs there.
+SLOW += " or longest_line or leaves or at_work or end_does_not_wait or refused or cannot_be_had or measures_take or it_reads"
+# The release has these by the best one, and what the sanitizer leaves out; the rest of these rooms runs there.
 BESIDE_ASAN = {"serve": f"{ROUNDED['serve']} or test_stress", "cli": f"{ROUNDED['cli']} or {NUMBERS_OF_CLI}"}
 FORCED_BRIEFLY = {("scalar", room): f"({which}) and not ({SLOW})" for room, which in ROUNDED.items()}
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
