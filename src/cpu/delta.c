@@ -87,7 +87,7 @@ static void clear(struct cpu_state *s)
     for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
         const struct delta_config *d = &s->config->kinds[kind].delta;
         const size_t layers = (size_t)config_n_layers_of(s->config, kind);
-        if (d->n_value_heads == 0)
+        if (config_kind_attends(s->config, kind))
             continue;
         memset(s->kinds[kind].states, 0, layers * delta_state_floats(d) * sizeof(float));
         memset(s->kinds[kind].inputs, 0, layers * delta_input_floats(d) * sizeof(float));
@@ -149,9 +149,9 @@ struct delta_block {
     const struct layer_weights *w;
     const struct turn *turns;
     int n_turns, n, layer, channels;
-    float *mixed;          // (n, channels)
+    float *mixed;          // (n, channels); of a convolution alone, what it goes over
     float *decays, *betas; // (n, n_value_heads)
-    float *given;          // (n, channels): q, k and v before the convolution are kept there; NULL: they are not
+    float *given;          // (n, channels): what the convolution goes over is kept there; NULL: it is not
 };
 
 // With what it works on: scratch, or what outlasts the evaluation.
@@ -172,8 +172,11 @@ static struct delta_block block_of(struct cpu_state *s, const struct turn *turns
         .decays = s->decays,
         .betas = s->betas,
     };
-    if (outlasts) {
+    if (outlasts)
         b.mixed = cpu_kind_of(s, layer)->replays + (size_t)s->place[layer] * replay_floats(d);
+    if (d->conv_dim)
+        b.given = b.mixed;
+    else if (outlasts) {
         b.given = b.mixed + (size_t)MOST_APART * channels;
         b.decays = b.given + (size_t)MOST_APART * channels;
         b.betas = b.decays + (size_t)MOST_APART * d->n_value_heads;
@@ -250,24 +253,31 @@ static void copy_given(const struct delta_block *b, float *to, ptrdiff_t t)
     memcpy(to + 2 * keys, b->s->v + t * values, sizeof *to * (size_t)values);
 }
 
-// What the convolution of the tokens to come will see of these. given: (n, channels) of a sequence that is replayed; else NULL.
-static void keep_inputs(const struct delta_block *b, const struct delta_sequence *own, const float *given)
+// What the convolution of the tokens to come will see of these, of some channels. given: what it goes over, (n, channels) of
+// the sequence; NULL: q, k and v, of which all channels are kept.
+static void keep_inputs(const struct delta_block *b, const struct delta_sequence *own, const float *given, struct span channels)
 {
     const int before = b->d->conv_width - 1;
     const struct carried *c = &own->state->carried;
-    const float *old = delta_inputs(own->state, c->from, b->layer);
-    float *kept = delta_inputs(own->state, c->to, b->layer);
+    const size_t bytes = sizeof *given * (size_t)(channels.last - channels.first);
+    const float *old = delta_inputs(own->state, c->from, b->layer) + channels.first;
+    float *kept = delta_inputs(own->state, c->to, b->layer) + channels.first;
     for (int j = 0; j < before; j++, kept += b->channels) {
         const int within = own->n - before + j;
         if (within < 0)
-            memcpy(kept, old + (ptrdiff_t)(own->n + j) * b->channels, sizeof *kept * (size_t)b->channels);
+            memcpy(kept, old + (ptrdiff_t)(own->n + j) * b->channels, bytes);
         else if (given)
-            memcpy(kept, given + (ptrdiff_t)within * b->channels, sizeof *kept * (size_t)b->channels);
+            memcpy(kept, given + (ptrdiff_t)within * b->channels + channels.first, bytes);
         else
             copy_given(b, kept, own->first + within);
     }
     for (int t = 0; t < b->n && b->given && !given; t++)
         copy_given(b, b->given + (ptrdiff_t)t * b->channels, t);
+}
+
+static struct span all_channels(const struct delta_block *b)
+{
+    return (struct span){0, b->channels};
 }
 
 // y: where the first token's values come to lie, of all heads; NULL: they are not wanted.
@@ -308,7 +318,7 @@ static void recur_all(const struct delta_block *b, struct member *me)
             const struct delta_sequence own = sequence_of(b, i / items);
             const int item = i % items - 1, first = item % slices * DELTA_COLS, left = b->d->value_dim - first;
             if (item < 0)
-                keep_inputs(b, &own, NULL);
+                keep_inputs(b, &own, NULL, all_channels(b));
             else
                 recur(b, &own, b->s->attended + (ptrdiff_t)own.first * delta_values(b->d), item / slices, first,
                       first + (left < DELTA_COLS ? left : DELTA_COLS));
@@ -337,6 +347,36 @@ void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int
     gate(&b, me);
 }
 
+// All of a convolution alone, for some channels of a sequence: no channel depends on another.
+static void convolve_channels(const struct delta_block *b, const struct delta_sequence *own, struct span channels)
+{
+    const struct cpu_state *s = b->s;
+    const int width = b->channels, first = channels.first, n = channels.last - first;
+    const float *rows[CONFIG_MAX_CONV], *bias = b->w->delta.conv_bias;
+    for (ptrdiff_t t = own->first; t < own->first + own->n; t++)
+        for (ptrdiff_t i = t * width + first; i < t * width + channels.last; i++)
+            b->mixed[i] = s->k[i] * s->v[i];
+    for (ptrdiff_t t = own->first; t < own->first + own->n; t++) {
+        point_to_inputs(b, rows, b->mixed + first, width, first, (int)t);
+        s->kernels->convolve_gated(s->attended + t * width + first, rows, b->w->delta.conv + first, width, b->d->conv_width,
+                                   bias ? bias + first : NULL, s->q + t * width + first, n);
+    }
+    keep_inputs(b, own, b->mixed + (ptrdiff_t)own->first * width, channels);
+}
+
+void delta_convolve(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, struct member *me)
+{
+    enum { GRAIN = 64 }; // channels
+    const struct delta_block b = block_of(s, turns, n_turns, n, layer, me->apart && n_turns == 0 && n > 1);
+    const int grains = (b.channels + GRAIN - 1) / GRAIN;
+    for (struct span span; team_claim_near(me, n_sequences(&b) * grains, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            const struct delta_sequence own = sequence_of(&b, i / grains);
+            const int first = i % grains * GRAIN, last = first + GRAIN;
+            convolve_channels(&b, &own, (struct span){first, last < b.channels ? last : b.channels});
+        }
+}
+
 // ------------------------------------------------------------------------------------------ replaying
 
 struct replaying {
@@ -354,7 +394,7 @@ static void replay_layer(void *context, int layer)
     const struct delta_sequence own = {s, 0, r->n};
     for (int head = 0; head < b.d->n_value_heads; head++)
         recur(&b, &own, NULL, head, 0, b.d->value_dim);
-    keep_inputs(&b, &own, b.given);
+    keep_inputs(&b, &own, b.given, all_channels(&b));
 }
 
 // Fills a place with what stands before `position`, behind some of the last tokens apart: all but the rule itself was computed

@@ -1,10 +1,13 @@
-// Recurrent layers: the gated delta rule in attention's place, and the states that it carries from token to token.
+// Recurrent layers: the gated delta rule or a short convolution in attention's place, and what they carry from token to token.
 #pragma once
 #include "cpu/state.h"
 
 // OP_RECUR of n tokens: steps of a run (team.h). They follow each other in s's own session; or, with n_turns = n, each is one
 // turn's, in that one's session.
 void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, struct member *me);
+
+// OP_CONVOLVE, likewise.
+void delta_convolve(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, struct member *me);
 
 // Before and after an evaluation of n tokens at `position`, which must be one that delta_holds(). apart: the session may turn
 // out to stand behind any of them. done: it was not interrupted.
@@ -25,8 +28,10 @@ int delta_place(struct cpu_state *s, int64_t position);
 float *delta_state(const struct cpu_state *s, int place, int layer, int head);
 float *delta_inputs(const struct cpu_state *s, int place, int layer);
 
-// Of tokens apart: floats of what each brings to a layer: q, k and v as they are mixed and as they were given, decays, betas.
+// Of tokens apart: floats of what each brings to a layer: q, k and v as they are mixed and as they were given, decays, betas;
+// to a convolution alone, what it goes over.
 static inline size_t replay_floats(const struct delta_config *d)
 {
-    return (size_t)MOST_APART * (2 * (size_t)delta_channels(d) + 2 * (size_t)d->n_value_heads);
+    const size_t channels = (size_t)delta_channels(d);
+    return MOST_APART * (d->conv_dim ? channels : 2 * channels + 2 * (size_t)d->n_value_heads);
 }

@@ -257,6 +257,9 @@ void walk_perform(const struct walk *k, const struct step *step, const float *x)
     case OP_RECUR:
         delta_recur(s, pass->turns, pass->n_turns, n, step->layer, k->me);
         break;
+    case OP_CONVOLVE:
+        delta_convolve(s, pass->turns, pass->n_turns, n, step->layer, k->me);
+        break;
     case OP_GATE:
         gate_outputs(k, step->layer);
         break;

@@ -122,7 +122,7 @@ static void run_step(struct walk *k, int i)
 {
     struct cpu_state *s = k->s;
     const struct step *step = &s->recipe.steps[i];
-    const bool attends = step->op == OP_ATTEND || step->op == OP_RECUR;
+    const bool attends = step->op == OP_ATTEND || step->op == OP_RECUR || step->op == OP_CONVOLVE;
     const float *x = read(k, step);
     if (step->n_w) {
         if (step->observed != NOT_OBSERVED)

@@ -180,7 +180,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
         s->heads = carve(c, chunk * width[BUFFER_HEADS], sizeof(float));
     if (width[BUFFER_GATES])
         s->gates = carve(c, chunk * width[BUFFER_GATES], sizeof(float));
-    if (s->recipe.ops & 1u << OP_RECUR)
+    if (s->recipe.ops & (1u << OP_RECUR | 1u << OP_CONVOLVE))
         carve_recurrence(s, c);
     s->units = carve(c, chunk * max_size(width[BUFFER_UNITS], width[BUFFER_INPUTS]), sizeof(float));
     if (s->together || s->group)

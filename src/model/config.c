@@ -357,6 +357,24 @@ static yalm_status read_delta(struct delta_config *delta, const struct json_obje
     return YALM_OK;
 }
 
+// A short convolution alone, of the stream's width.
+static yalm_status read_conv(struct delta_config *delta, const struct json_object *kind, int dim, yalm_error *error)
+{
+    static const char *const keys[] = {"conv_width", "bias"};
+    struct json_object object;
+    int64_t width = 0;
+    yalm_status status = json_get_object(&object, kind, "conv", "config.kinds.conv", error);
+    if (status == YALM_OK)
+        status = json_only(&object, keys, sizeof keys / sizeof *keys, error);
+    if (status == YALM_OK)
+        status = json_get_integer(&width, &object, keys[0], 2, CONFIG_MAX_CONV, error);
+    if (status == YALM_OK && json_has(&object, keys[1]))
+        status = json_get_bool(&delta->conv_bias, &object, keys[1], error);
+    delta->conv_width = (int)width;
+    delta->conv_dim = dim;
+    return status;
+}
+
 // Whose keys and values the layers of a kind see that has none: another one's, which comes before.
 static yalm_status read_sharing(struct layer_kind *kind, const struct json_object *object, int n_kinds, yalm_error *error)
 {
@@ -395,17 +413,22 @@ static yalm_status read_kind(struct config_reader *r, const cJSON *node, int kin
 {
     static const char *const of_attention[] = {"layers",     "sliding_window", "rope", "head_dim",
                                                "n_kv_heads", "ffn_dim",        "kv_of"},
-                             *const recurrent[] = {"layers", "delta"};
+                             *const recurrent[] = {"layers", "delta"}, *const convolving[] = {"layers", "conv"};
     struct model_config *c = r->config;
     const struct config_reader inner = {c, {r->object.path, "config.kinds", node}, r->error};
     const cJSON *layers;
     if (!cJSON_IsObject(node))
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.kinds': expected objects", r->object.path);
-    const bool recurs = json_has(&inner.object, "delta");
-    yalm_status status = json_only(&inner.object, recurs ? recurrent : of_attention, recurs ? 2 : 7, r->error);
+    const bool recurs = json_has(&inner.object, "delta"), convolves = !recurs && json_has(&inner.object, "conv");
+    yalm_status status = json_only(&inner.object,
+                                   recurs      ? recurrent
+                                   : convolves ? convolving
+                                               : of_attention,
+                                   recurs || convolves ? 2 : 7, r->error);
     if (status == YALM_OK)
-        status = recurs ? read_delta(&c->kinds[kind].delta, &inner.object, r->error)
-                        : read_attention(&c->kinds[kind], &inner.object, c, r->error);
+        status = recurs      ? read_delta(&c->kinds[kind].delta, &inner.object, r->error)
+                 : convolves ? read_conv(&c->kinds[kind].delta, &inner.object, c->hidden_dim, r->error)
+                             : read_attention(&c->kinds[kind], &inner.object, c, r->error);
     if (status == YALM_OK)
         status = json_get_array(&layers, &inner.object, "layers", r->error);
     if (status != YALM_OK)

@@ -30,12 +30,15 @@ enum {
 };
 
 // A recurrent layer: in attention's place each value head has a matrix that is carried from token to token (Gated DeltaNet:
-// Yang, Kautz and Hatamizadeh, arXiv 2412.06464).
+// Yang, Kautz and Hatamizadeh, arXiv 2412.06464). Or there is a short convolution alone, between two gates (LFM2: arXiv
+// 2511.23404).
 struct delta_config {
-    int n_key_heads, n_value_heads; // the latter a multiple; 0: none of this
+    int n_key_heads, n_value_heads; // the latter a multiple; 0: a convolution alone
     int key_dim, value_dim;         // of a head
-    int conv_width;                 // tokens that the convolution before it sees
+    int conv_width;                 // tokens that the convolution sees; 0: none of this
     bool tiled;                     // value head i goes with key head i mod n_key_heads; else neighbours share one
+    int conv_dim;                   // channels of a convolution alone
+    bool conv_bias;                 // of such a layer: its products, the convolution and o have biases
 };
 
 // Multi-head latent attention (DeepSeek-AI, arXiv 2405.04434): heads' keys and values are products of one latent a token, which
@@ -165,11 +168,11 @@ static inline const struct delta_config *config_delta(const struct model_config 
 }
 static inline bool config_is_recurrent(const struct model_config *config, int layer)
 {
-    return config_delta(config, layer)->n_value_heads > 0;
+    return config_delta(config, layer)->conv_width > 0;
 }
 static inline bool config_kind_attends(const struct model_config *config, int kind)
 {
-    return config->kinds[kind].delta.n_value_heads == 0;
+    return config->kinds[kind].delta.conv_width == 0;
 }
 // Of a layer's attention, and of its gate and up where it has no experts.
 static inline int config_kind_head_dim(const struct model_config *config, int kind)
@@ -226,7 +229,7 @@ static inline int config_tail(const struct model_config *config)
 // Whether layers of a kind keep keys and values.
 static inline bool config_kind_keeps(const struct model_config *config, int kind)
 {
-    return config->kinds[kind].delta.n_value_heads == 0 && !config->kinds[kind].shares_keys;
+    return config_kind_attends(config, kind) && !config->kinds[kind].shares_keys;
 }
 // Whether any layers see others' keys and values.
 static inline bool config_kinds_share(const struct model_config *config)
@@ -256,7 +259,7 @@ static inline bool config_recurs(const struct model_config *config)
     return any;
 }
 
-// Components of all heads of q, or of k; of v and of what comes out; of all three, which the convolution goes over.
+// Components of all heads of q, or of k; of v and of what comes out; and those that the convolution goes over: all three.
 static inline int delta_keys(const struct delta_config *delta)
 {
     return delta->n_key_heads * delta->key_dim;
@@ -267,7 +270,7 @@ static inline int delta_values(const struct delta_config *delta)
 }
 static inline int delta_channels(const struct delta_config *delta)
 {
-    return 2 * delta_keys(delta) + delta_values(delta);
+    return delta->conv_dim + 2 * delta_keys(delta) + delta_values(delta);
 }
 
 // Floats of a layer's states, and of the inputs that its convolution has seen last.

@@ -52,7 +52,13 @@ static int heads_unit(const struct model_config *c, const struct model_weights *
     return unit;
 }
 
-// Key heads of a kind of recurrent layers that stay together, likewise, with the value heads that go with them.
+// What is cut of a kind of recurrent layers: key heads, or channels of a convolution alone.
+static int delta_parts(const struct delta_config *d)
+{
+    return d->conv_dim ? d->conv_dim : d->n_key_heads;
+}
+
+// How many of these stay together, likewise: key heads with the value heads that go with them.
 static int delta_unit(const struct model_config *c, const struct model_weights *w, int kind)
 {
     const struct delta_config *d = &c->kinds[kind].delta;
@@ -63,7 +69,7 @@ static int delta_unit(const struct model_config *c, const struct model_weights *
             continue;
         if (d->tiled && d->n_key_heads * d->value_dim % cols != 0)
             return d->n_key_heads;
-        const int width = d->tiled ? d->value_dim : delta_values(d) / d->n_key_heads;
+        const int width = d->conv_dim ? 1 : d->tiled ? d->value_dim : delta_values(d) / d->n_key_heads;
         unit = least_multiple(unit, cols / greatest_divisor(width, cols));
     }
     return unit;
@@ -93,7 +99,7 @@ int share_most_ranks(const struct model_config *c, const struct model_weights *w
     const int unit = ffn_unit(c, w);
     int most = units_of(c->n_heads, heads_unit(c, w));
     for (int kind = 0; kind < config_n_kinds(c); kind++) {
-        const int recurrent = units_of(c->kinds[kind].delta.n_key_heads, delta_unit(c, w, kind));
+        const int recurrent = units_of(delta_parts(&c->kinds[kind].delta), delta_unit(c, w, kind));
         most = !config_kind_attends(c, kind) && recurrent < most ? recurrent : most;
     }
     for (int l = 0; l < c->n_layers; l++) {
@@ -258,7 +264,7 @@ struct divider {
     const struct model_config *config; // the whole's
     int rank, n_ranks, ffn_unit;
     struct share_span heads;                       // query heads
-    struct share_span key_heads[CONFIG_MAX_KINDS]; // of recurrent layers
+    struct share_span key_heads[CONFIG_MAX_KINDS]; // of recurrent layers: key heads, or channels of a convolution alone
 };
 
 static struct pieces one(struct share_span span)
@@ -349,6 +355,27 @@ static void cut_recurrence(struct divider *c, struct layer_weights *part, const 
     part->delta.value_norm = copy_floats(to, w->delta.value_norm, all(d->value_dim));
 }
 
+static void cut_channels(struct divider *c, struct layer_weights *part, const struct layer_weights *w, int layer)
+{
+    const struct delta_config *d = config_delta(c->config, layer);
+    const struct pieces channels = one(c->key_heads[c->config->kind_of_layer[layer]]);
+    struct copier *to = &c->copier;
+    part->q = copy_rows(to, &w->q, channels);
+    part->k = copy_rows(to, &w->k, channels);
+    part->v = copy_rows(to, &w->v, channels);
+    part->o = copy_cols(to, &w->o, channels);
+    part->q_bias = copy_floats(to, w->q_bias, channels);
+    part->k_bias = copy_floats(to, w->k_bias, channels);
+    part->v_bias = copy_floats(to, w->v_bias, channels);
+    part->o_bias = once(c, w->o_bias);
+    const size_t row = sizeof(float) * (size_t)length_of(channels);
+    uint8_t *taps = take(to, row * (size_t)d->conv_width);
+    part->delta.conv = (const float *)taps;
+    for (int tap = 0; taps && tap < d->conv_width; tap++, taps += row)
+        copy_pieces(taps, (const uint8_t *)(w->delta.conv + (size_t)tap * d->conv_dim), channels, sizeof(float));
+    part->delta.conv_bias = copy_floats(to, w->delta.conv_bias, channels);
+}
+
 static void cut_units(struct divider *c, struct expert_weights *part, const struct expert_weights *w)
 {
     if (!w->gate.data)
@@ -379,7 +406,9 @@ static void cut_layer(struct divider *c, struct layer_weights *part, const struc
     part->attention_post_norm = copy_floats(&c->copier, w->attention_post_norm, all(dim));
     part->ffn_norm = copy_floats(&c->copier, w->ffn_norm, all(dim));
     part->ffn_post_norm = copy_floats(&c->copier, w->ffn_post_norm, all(dim));
-    (config_is_recurrent(c->config, layer) ? cut_recurrence : cut_attention)(c, part, w, layer);
+    (config_delta(c->config, layer)->conv_dim ? cut_channels
+     : config_is_recurrent(c->config, layer)  ? cut_recurrence
+                                              : cut_attention)(c, part, w, layer);
     part->router = copy_all(&c->copier, &w->router);
     part->router_bias = copy_floats(&c->copier, w->router_bias, all(n_experts));
     part->router_choice_bias = copy_floats(&c->copier, w->router_choice_bias, all(n_experts));
@@ -411,7 +440,9 @@ static void cut_kind(struct layer_kind *part, const struct divider *c, int kind)
         const struct share_span units = cut(part->ffn_dim, c->ffn_unit, c->rank, c->n_ranks);
         part->ffn_dim = units.last - units.first;
     }
-    if (!config_kind_attends(whole, kind)) {
+    if (part->delta.conv_dim)
+        part->delta.conv_dim = n_keys;
+    else if (!config_kind_attends(whole, kind)) {
         part->delta.n_value_heads = n_keys * (part->delta.n_value_heads / part->delta.n_key_heads);
         part->delta.n_key_heads = n_keys;
     }
@@ -459,7 +490,7 @@ yalm_status share_open(struct model_share *share, const struct model_config *con
     struct divider c = {.config = config, .rank = rank, .n_ranks = n_ranks, .ffn_unit = ffn_unit(config, weights)};
     c.heads = cut(config->n_heads, heads_unit(config, weights), rank, n_ranks);
     for (int kind = 0; kind < config_n_kinds(config); kind++)
-        c.key_heads[kind] = cut(config->kinds[kind].delta.n_key_heads, delta_unit(config, weights, kind), rank, n_ranks);
+        c.key_heads[kind] = cut(delta_parts(&config->kinds[kind].delta), delta_unit(config, weights, kind), rank, n_ranks);
     if (!open_layers(&share->weights, config)) {
         share_close(share);
         return error_set(error, YALM_NO_MEMORY, "no memory for the pointers of %d layers", config->n_layers);

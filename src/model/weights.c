@@ -119,6 +119,30 @@ static void bind_recurrence(struct binder *b, struct layer_weights *w, int l)
     w->delta.value_norm = take_vector(b, layer_name(l, -1, "value_norm").text, d->value_dim);
 }
 
+static void bind_convolution(struct binder *b, struct layer_weights *w, int l)
+{
+    const struct delta_config *d = config_delta(b->config, l);
+    const int dim = b->config->hidden_dim;
+    const struct {
+        const char *name, *bias;
+        struct matrix *matrix;
+        const float **to;
+    } products[] = {
+        {"q", "q_bias", &w->q, &w->q_bias},
+        {"k", "k_bias", &w->k, &w->k_bias},
+        {"v", "v_bias", &w->v, &w->v_bias},
+        {"o", "o_bias", &w->o, &w->o_bias},
+    };
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+        *products[i].matrix = take_matrix(b, layer_name(l, -1, products[i].name).text, dim, dim, true);
+        if (d->conv_bias)
+            *products[i].to = take_vector(b, layer_name(l, -1, products[i].bias).text, dim);
+    }
+    w->delta.conv = take_matrix(b, layer_name(l, -1, "conv").text, d->conv_width, dim, false).data;
+    if (d->conv_bias)
+        w->delta.conv_bias = take_vector(b, layer_name(l, -1, "conv_bias").text, dim);
+}
+
 static void bind_attention(struct binder *b, struct layer_weights *w, int l)
 {
     const struct model_config *c = b->config;
@@ -316,7 +340,10 @@ static void bind_all(struct binder *b)
         bind_inputs(b);
     for (int l = 0; l < config_n_listed(c) && b->status == YALM_OK; l++) {
         bind_norms(b, &w->layers[l], l);
-        (config_is_recurrent(c, l) ? bind_recurrence : c->latent.kv_rank ? bind_latent : bind_attention)(b, &w->layers[l], l);
+        (config_delta(c, l)->conv_dim ? bind_convolution
+         : config_is_recurrent(c, l)  ? bind_recurrence
+         : c->latent.kv_rank          ? bind_latent
+                                      : bind_attention)(b, &w->layers[l], l);
         bind_experts(b, &w->layers[l], l);
         if (c->layer_input_dim)
             bind_input(b, &w->layers[l], l);

@@ -33,9 +33,11 @@ struct expert_weights {
     const float *gate_bias, *up_bias, *down_bias; // NULL: none
 };
 
-// What a recurrent layer has besides q, k, v, output_gate and o.
+// What a recurrent layer has besides q, k, v, output_gate and o. With a convolution alone that is `conv`, there is no
+// output_gate, and q, k and v are (hidden_dim, hidden_dim).
 struct delta_weights {
     const float *conv;         // (conv_width, delta_channels()): of q, then k, then v; the last row is the token's own
+    const float *conv_bias;    // (conv_dim), of a convolution alone; NULL: none
     struct matrix decay, beta; // (n_value_heads, hidden_dim), fp32
     const float *decay_bias, *decay_rate; // (n_value_heads)
     const float *value_norm;              // (value_dim), of each head of what comes out

@@ -39,6 +39,14 @@ static struct cost recurrence_cost(const struct step *step, const struct delta_c
                          2.0 * conv + 7.0 * (double)delta_state_floats(d)};
 }
 
+static struct cost convolution_cost(const struct step *step, const struct delta_config *d)
+{
+    const int taps = d->conv_width * d->conv_dim;
+    return (struct cost){vector_bytes(step->weights->delta.conv, taps) +
+                             vector_bytes(step->weights->delta.conv_bias, d->conv_dim),
+                         2.0 * taps + 2.0 * d->conv_dim}; // and both gates
+}
+
 static struct cost head_norm_cost(const struct step *step, int head_dim, const struct latent_config *latent)
 {
     const struct layer_weights *w = step->weights;
@@ -60,6 +68,8 @@ static struct cost own_cost(const struct step *step, const struct model_config *
         return (struct cost){vector_bytes(w->sink_logits, c->n_heads), 0};
     case OP_RECUR:
         return recurrence_cost(step, config_delta(c, step->layer));
+    case OP_CONVOLVE:
+        return convolution_cost(step, config_delta(c, step->layer));
     case OP_WEIGH:
         return (struct cost){matrix_bytes(&w->shared_router), matrix_ops(&w->shared_router)};
     case OP_ROUTE:

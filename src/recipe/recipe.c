@@ -203,6 +203,24 @@ static void recurrence(struct writer *out)
     add(out, &w->o, NULL, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
 }
 
+// x += o · (q ∘ convolution of k ∘ v), of what rmsnorm(x) is multiplied by
+static void convolution(struct writer *out)
+{
+    const struct layer_weights *w = out->w;
+    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = input(out, INPUT_QKV)};
+    multiply(&qkv, &w->q, w->q_bias, BUFFER_Q);
+    multiply(&qkv, &w->k, w->k_bias, BUFFER_K);
+    multiply(&qkv, &w->v, w->v_bias, BUFFER_V);
+    qkv.n_exact = qkv.n_w;
+    put_step(out, qkv);
+    put_step(out, (struct step){.op = OP_CONVOLVE,
+                                .out = {BUFFER_ATTENDED},
+                                .weights = w,
+                                .attending = attending(out->config, out->layer),
+                                .delta = config_delta(out->config, out->layer)});
+    add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
+}
+
 // ------------------------------------------------------------------------------------------ feed-forward
 
 // Those that a token goes through of many. Where they have norms of their own, their sum is joined to the shared expert's,
@@ -317,7 +335,9 @@ static void pair(struct writer *out, const struct model_weights *w)
 
 static void layer(struct writer *out)
 {
-    if (config_is_recurrent(out->config, out->layer))
+    if (config_delta(out->config, out->layer)->conv_dim)
+        convolution(out);
+    else if (config_is_recurrent(out->config, out->layer))
         recurrence(out);
     else if (out->config->latent.kv_rank)
         latent_attention(out);

@@ -17,6 +17,7 @@ enum op {
     OP_HEADS,      // out = of each head w[0]'s rows for it · its part of in, and what of it goes along as it is
     OP_ATTEND,     // attended = attention of q, rotated, to all keys that it sees, once k and v are among them
     OP_RECUR,      // attended = what a recurrent layer makes of q, k, v, gates, decays and betas (Gated DeltaNet)
+    OP_CONVOLVE,   // attended = q ∘ (a convolution of k ∘ v over the last tokens + its bias)
     OP_GATE,       // attended *= 1 / (1 + e^-gates)
     OP_ADD,        // x += w · in + bias
     OP_UNITS,      // units = activation(w[0] · in + bias[0]) ∘ (w[1] · in + bias[1]), the latter 1 where there is no w[1]
@@ -86,7 +87,7 @@ struct query_scale {
     int context;
 };
 
-// ATTEND, HEAD_NORM and GATE around it, and RECUR: what sort of layer it is.
+// ATTEND, HEAD_NORM and GATE around it, RECUR and CONVOLVE: what sort of layer it is.
 struct attending {
     int kind;            // of layers: which rotation, and whose window
     int seen, seen_kind; // the layer whose keys and values are seen, mostly its own
@@ -118,7 +119,7 @@ struct step {
     struct query_scale query;
     struct attending attending;
     struct per_head heads;
-    const struct delta_config *delta; // RECUR
+    const struct delta_config *delta; // RECUR, CONVOLVE
     int n_experts, n_active;          // ROUTE, EXPERTS
     bool raw_weights;                 // likewise: not brought to the sum 1
     enum activation activation;

@@ -10,25 +10,11 @@ enum { LINE_ROOM = 512 };
 static void say_step(struct listing *text, const struct step *step)
 {
     static const char *const ops[] = {
-        [OP_EMBED] = "embed",
-        [OP_PAIR] = "pair",
-        [OP_PROJECT] = "project",
-        [OP_MIX_INPUTS] = "mix inputs",
-        [OP_HEAD_NORM] = "head norm",
-        [OP_ATTEND] = "attend",
-        [OP_RECUR] = "recur",
-        [OP_GATE] = "gate",
-        [OP_ADD] = "add",
-        [OP_UNITS] = "units",
-        [OP_WEIGH] = "weigh",
-        [OP_ROUTE] = "route",
-        [OP_EXPERTS] = "experts",
-        [OP_JOIN] = "join",
-        [OP_GATE_INPUT] = "gate input",
-        [OP_HEADS] = "heads",
-        [OP_SCALE] = "scale",
-        [OP_NORM] = "norm",
-        [OP_CAP] = "cap",
+        [OP_EMBED] = "embed",         [OP_PAIR] = "pair",       [OP_PROJECT] = "project", [OP_MIX_INPUTS] = "mix inputs",
+        [OP_HEAD_NORM] = "head norm", [OP_ATTEND] = "attend",   [OP_RECUR] = "recur",     [OP_CONVOLVE] = "convolve",
+        [OP_GATE] = "gate",           [OP_ADD] = "add",         [OP_UNITS] = "units",     [OP_WEIGH] = "weigh",
+        [OP_ROUTE] = "route",         [OP_EXPERTS] = "experts", [OP_JOIN] = "join",       [OP_GATE_INPUT] = "gate input",
+        [OP_HEADS] = "heads",         [OP_SCALE] = "scale",     [OP_NORM] = "norm",       [OP_CAP] = "cap",
     };
     static const struct {
         enum trait trait;

@@ -47,6 +47,29 @@ static void test_convolve(void **state)
         }
 }
 
+static void test_convolve_gated(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int n_taps = 2; n_taps <= 6; n_taps++)
+        for (int n = 1; n <= 70; n += 3) {
+            const int ldt = n + 5;
+            const float *taps = random_floats(f, (size_t)(n_taps - 1) * (size_t)ldt + (size_t)n, 1),
+                        *gates = random_floats(f, (size_t)n, 2), *bias = n % 2 ? random_floats(f, (size_t)n, 1) : NULL;
+            float *y = guarded(f, sizeof *y * (size_t)n);
+            const float *rows[6];
+            for (int j = 0; j < n_taps; j++)
+                rows[j] = random_floats(f, (size_t)n, 2);
+            f->kernels->convolve_gated(y, rows, taps, ldt, n_taps, bias, gates, n);
+            for (int i = 0; i < n; i++) {
+                double sum = bias ? bias[i] : 0;
+                for (int j = 0; j < n_taps; j++)
+                    sum += (double)taps[j * ldt + i] * rows[j][i];
+                assert_near(y[i], gates[i] * sum, 2e-5, "gated convolution", i, n);
+            }
+            release(f);
+        }
+}
+
 struct problem {
     int n, key_dim, value_dim, first, last;
 };
@@ -184,6 +207,7 @@ int main(void)
     static const struct kernel_case cases[] = {
         {"sigmoid", test_sigmoid_multiply},
         {"convolution", test_convolve},
+        {"gated convolution", test_convolve_gated},
         {"delta rule", test_delta_rule},
         {"delta rule, cut", test_delta_rule_is_the_same_however_it_is_cut},
     };

@@ -272,6 +272,24 @@ static void random_recurrence(struct random_model *m, int layer, enum dtype dtyp
     l->delta.value_norm = random_vector(m, d->value_dim, 1, 0.3);
 }
 
+// A convolution alone, which sees the oldest of its tokens as well as the last.
+static void random_convolution(struct random_model *m, int layer, enum dtype dtype)
+{
+    const struct delta_config *d = config_delta(&m->model.config, layer);
+    struct layer_weights *l = &m->model.weights.layers[layer];
+    const int dim = m->model.config.hidden_dim;
+    struct matrix *const products[] = {&l->q, &l->k, &l->v, &l->o};
+    const float **const biases[] = {&l->q_bias, &l->k_bias, &l->v_bias, &l->o_bias};
+    for (int i = 0; i < 4; i++) {
+        *products[i] = random_matrix(m, dtype, dim, dim);
+        if (d->conv_bias)
+            *biases[i] = random_vector(m, dim, 0, 0.5);
+    }
+    l->delta.conv = random_vector(m, d->conv_width * dim, 0.3, 0.5);
+    if (d->conv_bias)
+        l->delta.conv_bias = random_vector(m, dim, 0, 0.5);
+}
+
 // What Gemma 4 has besides: norms of experts, an input of the layer's own, a factor at its end.
 static void random_extras(struct random_model *m, int layer, enum dtype dtype)
 {
@@ -325,7 +343,9 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
         l->ffn_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
     }
     const bool recurrent = config_is_recurrent(c, layer);
-    if (recurrent)
+    if (config_delta(c, layer)->conv_dim)
+        random_convolution(m, layer, dtype);
+    else if (recurrent)
         random_recurrence(m, layer, dtype);
     else if (c->latent.kv_rank)
         random_latents(m, layer, dtype);

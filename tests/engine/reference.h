@@ -348,6 +348,26 @@ static void reference_delta(const struct reference *r, int layer, const double *
     free(u), free(gate);
 }
 
+// A short convolution alone, likewise.
+static void reference_convolution(const struct reference *r, int layer, const double *h, double *y)
+{
+    const struct delta_config *d = config_delta(&r->model->config, layer);
+    const struct layer_weights *w = &r->model->weights.layers[layer];
+    const int channels = d->conv_dim;
+    double *given = r->inputs[layer] + (size_t)r->n * channels, *k = doubles(channels), *v = doubles(channels);
+    reference_product(k, &w->k, w->k_bias, h);
+    reference_product(v, &w->v, w->v_bias, h);
+    reference_product(y, &w->q, w->q_bias, h);
+    for (int c = 0; c < channels; c++) {
+        given[c] = k[c] * v[c];
+        double sum = d->conv_bias ? w->delta.conv_bias[c] : 0;
+        for (int back = 0; back < d->conv_width && back <= r->n; back++)
+            sum += w->delta.conv[(d->conv_width - 1 - back) * channels + c] * *(given + c - (ptrdiff_t)back * channels);
+        y[c] *= sum;
+    }
+    free(k), free(v);
+}
+
 static struct reference reference_open(const yalm_model *model, const struct kv_policy *kv, int room)
 {
     matrices_forget(); // another model's, or this one's before a test changed them
@@ -462,7 +482,9 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
             reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
         reference_observe(r, l, INPUT_QKV, h, dim);
         double *y = doubles(w->o.cols);
-        if (config_is_recurrent(c, l))
+        if (config_delta(c, l)->conv_dim)
+            reference_convolution(r, l, h, y);
+        else if (config_is_recurrent(c, l))
             reference_delta(r, l, h, y);
         else if (c->latent.kv_rank)
             reference_latents(r, l, h, y);

@@ -33,6 +33,10 @@ struct scenario {
                        .conv_width = width,                                                                                    \
                        .tiled = by_tiles}
 
+// Likewise, with a convolution alone.
+#define CONVOLVING(width, dim, biased)                                                                                         \
+    .n_more_kinds = 1, .kind_of_layer = {1, 0}, .kinds[1].delta = {.conv_width = width, .conv_dim = dim, .conv_bias = biased}
+
 // Two kinds with keys, and two that see theirs and are wider; layers have inputs of their own.
 #define GEMMA4_E                                                                                                               \
     .n_layers = 6, .hidden_dim = 48, .ffn_dim = 71, .n_heads = 4, .n_kv_heads = 1, .head_dim = 12, .vocab_size = 53,           \
@@ -268,4 +272,13 @@ static const struct scenario scenarios[] = {
      128,
      false,
      0},
+    {"a short convolution", {SHAPE(4, 2, 12), CONVOLVING(3, 48, false), .qk_norm = true}, DTYPE_FP32, 128, false, 0},
+    {"a short convolution, biases, bf16", {SHAPE(4, 2, 16), CONVOLVING(5, 48, true)}, DTYPE_BF16, 128, false, 0},
+    {"a short convolution, experts by sigmoids, endless, q8",
+     {WIDE(8, 2, 32), CONVOLVING(2, 256, true), .n_experts = 6, .n_active_experts = 2, .expert_ffn_dim = 64,
+      .sigmoid_router = true, .expert_scale = 1.5f},
+     DTYPE_Q8,
+     23,
+     true,
+     3},
 };

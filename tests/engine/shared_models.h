@@ -2,7 +2,7 @@
 #pragma once
 #include "engine/random_model.h"
 
-enum { VOCAB = 67, N_SHARED_KINDS = 10, N_SHARED_LAYERS = 5 };
+enum { VOCAB = 67, N_SHARED_KINDS = 10, N_SHARED_LAYERS = 6 };
 
 static inline struct model_config plain(void)
 {
@@ -76,6 +76,10 @@ static inline void shared_layers(struct model_config kinds[N_SHARED_LAYERS])
     kinds[4].n_active_experts = 3;
     kinds[4].shared_ffn_dim = 160;
     kinds[4].shared_gate = kinds[4].output_gate = kinds[4].qkv_bias = true;
+    kinds[5].n_more_kinds = 1;
+    kinds[5].kind_of_layer[0] = kinds[5].kind_of_layer[2] = 1;
+    kinds[5].hidden_dim = 160; // a last rank has fewer channels, of which a group of columns stays together
+    kinds[5].kinds[1].delta = (struct delta_config){.conv_width = 3, .conv_dim = 160, .conv_bias = true};
 }
 
 static inline int32_t token_of(int i)

@@ -22,7 +22,8 @@ struct kind_of_model {
     int n_prompt, context, chunk; // chunk 0: chosen
     bool endless, sinks;          // sinks: heads have a logit without a key
     bool more;                    // norms of heads and around blocks, soft caps, biases
-    int recurrent; // width of the convolution of the first and last layer, which are recurrent; 0: all have attention
+    int recurrent;  // width of the convolution of the first and last layer, which are recurrent; 0: all have attention
+    bool convolves; // that is all that they have
     const char *attention;
     bool gemma; // layers of four kinds
     bool latents;
@@ -45,6 +46,8 @@ static const struct kind_of_model kinds[] = {
     {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 5, .context = 64, .recurrent = 4},
     {.dtype = DTYPE_Q4, .kv = YALM_KV_FP16, .n_prompt = 150, .context = 200, .recurrent = 2},
     {.dtype = DTYPE_BF16, .kv = YALM_KV_FP16, .n_prompt = 1, .context = 40, .endless = true, .chunk = 5, .recurrent = 9},
+    {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 5, .context = 64, .recurrent = 3, .convolves = true},
+    {.dtype = DTYPE_Q8, .kv = YALM_KV_INT8, .n_prompt = 150, .context = 200, .recurrent = 9, .convolves = true},
     {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 9, .context = 64, .gemma = true},
     {.dtype = DTYPE_BF16, .kv = YALM_KV_INT8, .n_prompt = 20, .context = 40, .endless = true, .chunk = 7, .gemma = true},
     {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 300, .context = 350, .latents = true},
@@ -81,6 +84,9 @@ static struct random_model *model_of(const struct kind_of_model *kind)
             .n_key_heads = 2, .n_value_heads = 6, .key_dim = 20, .value_dim = 36, .conv_width = kind->recurrent};
         config.output_gate = true;
     }
+    if (kind->convolves)
+        config.kinds[1].delta =
+            (struct delta_config){.conv_width = kind->recurrent, .conv_dim = config.hidden_dim, .conv_bias = true};
     if (kind->gemma)
         give_kinds(&config);
     if (kind->latents)
@@ -170,7 +176,7 @@ static void test_bits_are_those_of_one_by_one(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        if (on_gpu() && (kinds[k].activations == YALM_ACTIVATIONS_INT8 || kinds[k].latents))
+        if (on_gpu() && (kinds[k].activations == YALM_ACTIVATIONS_INT8 || kinds[k].latents || kinds[k].convolves))
             continue; // which are the CPU's
         struct random_model *m = model_of(&kinds[k]);
         for (int i = 0; isa_to_test(i); i++)

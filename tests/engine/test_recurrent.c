@@ -10,28 +10,41 @@
 
 static char path[64];
 
-static int set_up(void **state)
+static const struct delta_config rule = {.n_key_heads = 2, .n_value_heads = 4, .key_dim = 12, .value_dim = 40, .conv_width = 4},
+                                 convolution = {.conv_width = 5, .conv_dim = 48, .conv_bias = true};
+
+static int set_up_with(const struct delta_config *delta)
 {
-    (void)state;
-    the_model = random_model_make(
-        (struct model_config){
-            .n_layers = 3,
-            .hidden_dim = 48,
-            .ffn_dim = 71,
-            .n_heads = HEADS,
-            .n_kv_heads = KV_HEADS,
-            .head_dim = 8,
-            .vocab_size = VOCAB,
-            .context_length = 300,
-            .n_more_kinds = 1,
-            .kind_of_layer = {1, 0, 1},
-            .kinds[1].delta = {.n_key_heads = 2, .n_value_heads = 4, .key_dim = 12, .value_dim = 40, .conv_width = 4},
-            .output_gate = true,
-            .bos = -1},
-        DTYPE_FP32, 3);
+    memcpy(directory + strlen(directory) - 6, "XXXXXX", 6);
+    the_model = random_model_make((struct model_config){.n_layers = 3,
+                                                        .hidden_dim = 48,
+                                                        .ffn_dim = 71,
+                                                        .n_heads = HEADS,
+                                                        .n_kv_heads = KV_HEADS,
+                                                        .head_dim = 8,
+                                                        .vocab_size = VOCAB,
+                                                        .context_length = 300,
+                                                        .n_more_kinds = 1,
+                                                        .kind_of_layer = {1, 0, 1},
+                                                        .kinds[1].delta = *delta,
+                                                        .output_gate = true,
+                                                        .bos = -1},
+                                  DTYPE_FP32, 3);
     assert_non_null(mkdtemp(directory));
     snprintf(path, sizeof path, "%s/session", directory);
     return 0;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return set_up_with(&rule);
+}
+
+static int set_up_convolution(void **state)
+{
+    (void)state;
+    return set_up_with(&convolution);
 }
 
 static int tear_down(void **state)
@@ -343,5 +356,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_several_sessions_at_once),
         cmocka_unit_test(test_filled_caches),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    const int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    if (strcmp(sessions_device, "cpu") != 0) // the GPU has no convolution alone
+        return failed;
+    return failed + cmocka_run_group_tests_name("a convolution alone", tests, set_up_convolution, tear_down);
 }

@@ -24,6 +24,7 @@ struct build_options {
     bool router_bias, sigmoid_router;            // likewise, of models with experts
     int shared_ffn;                              // likewise; 0: none
     bool recurrent;   // layer 0 is, with 2 key and 4 value heads of 3 and 5 components, and a convolution of 4
+    bool convolves;   // layer 0 does, over 3 tokens, with biases
     bool output_gate; // in layer 1, at least
     bool shared_gate;
     bool own_heads;   // layer 0 is of a kind that has one KV head of 6 components, and an ffn of 20
@@ -144,6 +145,16 @@ static inline void builder_recurrent(struct builder *b, const char *w, int l)
     builder_add(b, "fp32", 5, 0, "layers.%d.value_norm", l);
 }
 
+static inline void builder_convolution(struct builder *b, const char *w, int l)
+{
+    for (const char *name = "qkvo"; *name; name++) {
+        builder_add(b, w, TINY_HIDDEN, TINY_HIDDEN, "layers.%d.%c", l, *name);
+        builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.%c_bias", l, *name);
+    }
+    builder_add(b, "fp32", 3, TINY_HIDDEN, "layers.%d.conv", l);
+    builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.conv_bias", l);
+}
+
 static inline void builder_attention(struct builder *b, const struct build_options *o, const char *w, int l)
 {
     const bool own = o->own_heads && l == 0, keeps = !(o->shared_keys && l == 1);
@@ -194,6 +205,8 @@ static inline void builder_tensors(struct builder *b, const struct build_options
         builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.attention_norm", l);
         if (o->recurrent && l == 0)
             builder_recurrent(b, w, l);
+        else if (o->convolves && l == 0)
+            builder_convolution(b, w, l);
         else if (o->latents)
             builder_latents(b, w, o->latents, l);
         else
@@ -284,6 +297,8 @@ static inline size_t builder_later(char *text, size_t room, const struct build_o
         n += (size_t)snprintf(text + n, room - n,
                               "\"kinds\":[{\"layers\":[0],\"delta\":{\"n_key_heads\":2,\"n_value_heads\":4,"
                               "\"key_dim\":3,\"value_dim\":5,\"conv_width\":4}}],");
+    if (o->convolves)
+        n += (size_t)snprintf(text + n, room - n, "\"kinds\":[{\"layers\":[0],\"conv\":{\"conv_width\":3,\"bias\":true}}],");
     if (o->latents)
         n += (size_t)snprintf(text + n, room - n,
                               "\"latent\":{\"q_rank\":6,\"kv_rank\":6,\"nope_dim\":3,\"rope_dim\":2,\"v_dim\":4,"

@@ -176,6 +176,27 @@ static void test_recurrent_layers(void **state)
     each_refused(NULL, alone, COUNT(alone));
 }
 
+static void test_short_convolutions(void **state)
+{
+    (void)state;
+    const struct build_options options = {.convolves = true};
+    struct model_config c = read_config(&options, NULL, NULL);
+    const struct delta_config *d = config_delta(&c, 0);
+    assert_true(config_is_recurrent(&c, 0) && !config_is_recurrent(&c, 1) && config_recurs(&c));
+    assert_true(!config_kind_attends(&c, 1) && !config_kind_keeps(&c, 1) && config_kind_keeps(&c, 0));
+    assert_true(d->conv_dim == c.hidden_dim && d->conv_width == 3 && d->conv_bias && d->n_value_heads == 0);
+    assert_true(delta_channels(d) == c.hidden_dim && delta_state_floats(d) == 0);
+    assert_true(delta_input_floats(d) == 2 * (size_t)c.hidden_dim);
+    static const struct damage damages[] = {
+        {"\"conv_width\":3", "\"conv_width\":1", "'config.kinds.conv.conv_width': found 1, expected an integer from 2 to 64"},
+        {"\"conv_width\":3,", "", "conv_width' is missing"},
+        {"\"conv_width\":3", "\"conv_width\":3,\"more\":1", "more' is not known"},
+        {"{\"layers\":[0],\"conv\"", "{\"layers\":[0],\"ffn_dim\":8,\"conv\"", "'config.kinds.ffn_dim' is not known"},
+        {"{\"layers\":[0],\"conv\"", "{\"layers\":[0,1],\"conv\"", "found a kind without layers"},
+    };
+    each_refused(&options, damages, COUNT(damages));
+}
+
 static void test_kinds_that_differ(void **state)
 {
     (void)state;
@@ -428,10 +449,15 @@ static void test_rope_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_field_arrives), cmocka_unit_test(test_kinds_of_layers_arrive),
-        cmocka_unit_test(test_kinds_refused),       cmocka_unit_test(test_recurrent_layers),
-        cmocka_unit_test(test_every_rope_arrives),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_rope_refused),        cmocka_unit_test(test_kinds_that_differ),
+        cmocka_unit_test(test_every_field_arrives),
+        cmocka_unit_test(test_kinds_of_layers_arrive),
+        cmocka_unit_test(test_kinds_refused),
+        cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_short_convolutions),
+        cmocka_unit_test(test_every_rope_arrives),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_rope_refused),
+        cmocka_unit_test(test_kinds_that_differ),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }

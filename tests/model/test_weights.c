@@ -306,6 +306,37 @@ static void test_biased_and_shared_experts(void **state)
     each_refused(&options, damages, COUNT(damages));
 }
 
+static void test_short_convolutions(void **state)
+{
+    (void)state;
+    const struct build_options options = {.convolves = true, .weights = "bf16"};
+    struct built file = build(&options);
+    struct opened o;
+    accepted(&o, &file);
+    const struct layer_weights *l = &o.weights.layers[0], *attends = &o.weights.layers[1];
+    expect_matrix(&o, &l->q, "layers.0.q", D, D, DTYPE_BF16);
+    expect_matrix(&o, &l->k, "layers.0.k", D, D, DTYPE_BF16);
+    expect_matrix(&o, &l->v, "layers.0.v", D, D, DTYPE_BF16);
+    expect_matrix(&o, &l->o, "layers.0.o", D, D, DTYPE_BF16);
+    expect_vector(&o, l->q_bias, "layers.0.q_bias");
+    expect_vector(&o, l->k_bias, "layers.0.k_bias");
+    expect_vector(&o, l->v_bias, "layers.0.v_bias");
+    expect_vector(&o, l->o_bias, "layers.0.o_bias");
+    expect_vector(&o, l->delta.conv, "layers.0.conv");
+    expect_vector(&o, l->delta.conv_bias, "layers.0.conv_bias");
+    assert_true(!l->output_gate.data && !l->q_norm && !attends->q_bias && !attends->delta.conv);
+    const double convolves = 4.0 * D * D + 3 * D + D, attention = 2.0 * Q * D + 2.0 * KV * D; // and both gates
+    assert_true(cost_of(&o).ops == 2 * (convolves + attention + 2 * 3.0 * F * D + (double)V * D));
+    close_all(&o);
+    built_free(&file);
+    static const struct damage damages[] = {
+        {"\"name\":\"layers.0.conv\"", "\"name\":\"layers.0.conf\"", "tensor 'layers.0.conv' is missing"},
+        {"\"bias\":true", "\"bias\":false", "tensor 'layers.0.q_bias' has no place"},
+        {"\"conv_width\":3", "\"conv_width\":4", "tensor 'layers.0.conv': shape: found (3, 8), expected (4, 8)"},
+    };
+    each_refused(&options, damages, COUNT(damages));
+}
+
 static void test_recurrent_layers(void **state)
 {
     (void)state;
@@ -491,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_norms_before_and_behind),
         cmocka_unit_test(test_biased_and_shared_experts),
         cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_short_convolutions),
         cmocka_unit_test(test_kinds_that_differ),
         cmocka_unit_test(test_experts_with_norms),
         cmocka_unit_test(test_a_head_that_guesses),

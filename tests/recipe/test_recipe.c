@@ -38,6 +38,10 @@ static void test_listings(void **state)
                   "layers 0: project 6 of norm, recur, add, units of norm, add\n"
                   "layers 1: project 4 of norm, attend, gate, add, units of norm, add\n"
                   "project of norm");
+    expect_recipe(&(struct build_options){.convolves = true}, "embed\n"
+                                                              "layers 0: project 3 of norm, convolve, add, units of norm, add\n"
+                                                              "layers 1: project 3 of norm, attend, add, units of norm, add\n"
+                                                              "project of norm");
     // What reads the residual stream comes before what adds to it.
     expect_recipe(
         &(struct build_options){.n_experts = 3, .first_dense = true, .shared_ffn = 7, .shared_gate = true},

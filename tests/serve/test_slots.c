@@ -226,6 +226,17 @@ static int set_up_recurrent(void **state)
     return 0;
 }
 
+static int set_up_convolving(void **state)
+{
+    (void)state;
+    struct model_config config = small_config(3, 8, CONTEXT);
+    config.n_more_kinds = 1;
+    config.kind_of_layer[0] = config.kind_of_layer[2] = 1;
+    config.kinds[1].delta = (struct delta_config){.conv_width = 3, .conv_dim = config.hidden_dim};
+    the_model = random_model_make(config, DTYPE_FP32, 3);
+    return 0;
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -239,6 +250,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_by_chance, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_by_chance, set_up_windows, tear_down),
         cmocka_unit_test_setup_teardown(test_by_chance, set_up_recurrent, tear_down),
+        cmocka_unit_test_setup_teardown(test_by_chance, set_up_convolving, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

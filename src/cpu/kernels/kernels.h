@@ -191,6 +191,9 @@ struct cpu_kernels {
     void (*sigmoid_multiply)(float *x, const float *z, int n); // x *= 1 / (1 + e^-z)
     // y = silu(Σ_j taps[j] ∘ rows[j]), j < n_taps; taps: (n_taps, ldt), rows[j]: (n). y is none of the rows.
     void (*convolve)(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps, int n);
+    // y = gates ∘ (bias + Σ_j taps[j] ∘ rows[j]), likewise; bias (n) or NULL
+    void (*convolve_gated)(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps, const float *bias,
+                           const float *gates, int n);
     void (*delta_rule)(const struct delta_args *args);
     void (*to_fp16)(uint16_t *y, const float *x, int n); // to nearest even; beyond ±65504: ±65504, NaN stays
     // x ≈ scale * y with y in [-127, 127], to nearest; returns scale = max |x| / 127. All zero: 0; where any x is NaN or

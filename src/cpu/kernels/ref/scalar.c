@@ -110,6 +110,17 @@ static void scalar_convolve(float *y, const float *const *rows, const float *tap
     }
 }
 
+static void scalar_convolve_gated(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps,
+                                  const float *bias, const float *gates, int n)
+{
+    for (int i = 0; i < n; i++) {
+        double sum = bias ? bias[i] : 0;
+        for (int j = 0; j < n_taps; j++)
+            sum += (double)taps[j * ldt + i] * rows[j][i];
+        y[i] = (float)(gates[i] * sum);
+    }
+}
+
 // Columns do not depend on each other. Element (i, c) of the state is at i * its block's columns of the block's.
 static void scalar_delta_rule(const struct delta_args *a)
 {
@@ -288,6 +299,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .add_scaled = scalar_add_scaled,
     .sigmoid_multiply = scalar_sigmoid_multiply,
     .convolve = scalar_convolve,
+    .convolve_gated = scalar_convolve_gated,
     .delta_rule = scalar_delta_rule,
     .to_fp32 = {[DTYPE_FP32] = scalar_fp32_to_fp32,
                 [DTYPE_FP16] = scalar_fp16_to_fp32,

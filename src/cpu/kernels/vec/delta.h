@@ -16,6 +16,18 @@ VEC_INLINE void convolve(float *y, const float *const *rows, const float *taps, 
     }
 }
 
+VEC_INLINE void convolve_gated(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps,
+                               const float *bias, const float *gates, int n)
+{
+    for (int i = 0; i < n; i += VEC) {
+        const int part = n - i < VEC ? n - i : VEC;
+        vec sum = bias ? vec_load_part(bias + i, part) : vec_zero();
+        for (int j = 0; j < n_taps; j++)
+            sum = vec_fma(vec_load_part(taps + j * ldt + i, part), vec_load_part(rows[j] + i, part), sum);
+        vec_store_part(y + i, vec_mul(vec_load_part(gates + i, part), sum), part);
+    }
+}
+
 // Chains of sums: as many as hide the latency of a multiply-add.
 enum { DELTA_VECS = DELTA_COLS / VEC, DELTA_CHAINS = 8 / DELTA_VECS };
 

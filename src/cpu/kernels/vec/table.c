@@ -52,7 +52,7 @@ static void fp8_e5m2_to_floats(float *y, const void *x, int n)
                      [ACTIVATION_GELU_ERF] = gelu_erf_multiply,                                                                \
                      [ACTIVATION_RELU2] = relu2_multiply},                                                                     \
         .softcap = softcap, .add = add, .add_scaled = add_scaled, .sigmoid_multiply = sigmoid_multiply, .convolve = convolve,  \
-        .delta_rule = delta_rule,                                                                                              \
+        .convolve_gated = convolve_gated, .delta_rule = delta_rule,                                                            \
         .to_fp32 = {[DTYPE_FP32] = fp32_to_floats,                                                                             \
                     [DTYPE_FP16] = fp16_to_floats,                                                                             \
                     [DTYPE_BF16] = bf16_to_floats,                                                                             \
