@@ -116,6 +116,40 @@ def latent_shapes(c, p):
     }
 
 
+def lfm2_shapes(c, i, p):
+    """A layer's."""
+    dim, ffn, width = c["hidden_size"], c["intermediate_size"], c["conv_L_cache"]
+    hd = dim // c["num_attention_heads"]
+    kv = c["num_key_value_heads"] * hd
+    shapes = {p + "operator_norm.weight": (dim,), p + "ffn_norm.weight": (dim,)}
+    if c["layer_types"][i] == "conv":
+        own = {
+            "conv.conv.weight": (dim, 1, width),
+            "conv.in_proj.weight": (3 * dim, dim),
+            "conv.out_proj.weight": (dim, dim),
+        }
+        if c["conv_bias"]:
+            own |= {name.replace(".weight", ".bias"): shape[:1] for name, shape in own.items()}
+    else:
+        own = {
+            f"self_attn.{name}_proj.weight": (rows, dim)
+            for name, rows in (("q", dim), ("k", kv), ("v", kv), ("out", dim))
+        }
+        own |= {f"self_attn.{name}_layernorm.weight": (hd,) for name in "qk"}
+    shapes |= {p + name: shape for name, shape in own.items()}
+    parts, names = ["feed_forward."], ("w1", "w2", "w3")
+    if "num_experts" in c and i >= c["num_dense_layers"]:
+        n, ffn = c["num_experts"], c["moe_intermediate_size"]
+        shapes |= {p + "feed_forward.gate.weight": (n, dim), p + "feed_forward.expert_bias": (n,)}
+        parts = [f"feed_forward.experts.{e}." for e in range(n)]
+    elif c.get("block_auto_adjust_ff_dim"):
+        step = c["block_multiple_of"]
+        ffn = -(-int(c["block_ffn_dim_multiplier"] * int(2 * ffn / 3)) // step) * step
+    return shapes | {
+        p + part + name + ".weight": (dim, ffn) if name == "w2" else (ffn, dim) for part in parts for name in names
+    }
+
+
 def attention_shapes(c, p, recurrent):
     dim, kind, shapes = c["hidden_size"], c["model_type"], {}
     if "kv_lora_rank" in c:
@@ -279,11 +313,14 @@ def tensor_shapes(c):
     shapes = {"model.embed_tokens.weight": (vocab, dim)}
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
+        if c["model_type"].startswith("lfm2"):
+            shapes |= lfm2_shapes(c, i, p)
+            continue
         recurrent = c.get("layer_types", ["full_attention"] * (i + 1))[i] == "linear_attention"
         shapes |= norms_before(c, p) | attention_shapes(c, p, recurrent)
         second = "pre_feedforward" if c["model_type"] == "vaultgemma" else "post_attention"
         shapes |= {p + f"{second}_layernorm.weight": (dim,)} | ffn_shapes(c, p, i)
-    shapes["model.norm.weight"] = (dim,)
+    shapes["model.embedding_norm.weight" if c["model_type"].startswith("lfm2") else "model.norm.weight"] = (dim,)
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, dim)
     if c.get("mtp_num_hidden_layers") or c.get("num_nextn_predict_layers"):

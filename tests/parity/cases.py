@@ -82,6 +82,8 @@ def make_cases():
         "tiny-gpt-oss": 224,
         "tiny-gemma4": 192,
         "tiny-gemma4-e": 192,
+        "tiny-lfm2": 304,
+        "tiny-lfm2-moe": 304,
     }
     presets = {name: config for name, config in generator.PRESETS.items() if name.startswith("tiny-")}
     lengths |= dict.fromkeys([*ROWS, *CLASSIC], 304)
@@ -227,6 +229,15 @@ def make_cases():
             ),
             "bf16",
         ),
+        Case(
+            "lfm2-bias",
+            generator.lfm2(
+                90, 160, 4, 3, 1, 320, 256, conv=5, conv_bias=True, tied=False, block_auto_adjust_ff_dim=False
+            ),
+            "bf16",
+        ),
+        Case("lfm2-indexes", generator.lfm2(*SMALL, conv=2, full_attn_idxs=[1]), drop=("layer_types",)),
+        Case("lfm2-moe-raw", generator.lfm2_moe(96, 160, 4, 4, 2, 320, 256, norm_topk_prob=False, dense=2), "bf16"),
         Case("olmo2-mqa", generator.olmo2(96, 160, 2, 4, 1, 320, 256, attention_bias=True), "bf16"),
         Case("phi3-window", generator.phi3(*SMALL) | dict(sliding_window=47), "bf16"),
         Case(

@@ -49,6 +49,8 @@ ARCHITECTURES = {
     "Cohere2ForCausalLM": "cohere2",
     "ArceeForCausalLM": "arcee",
     "BloomForCausalLM": "bloom",
+    "Lfm2ForCausalLM": "lfm2",
+    "Lfm2MoeForCausalLM": "lfm2moe",
     "Qwen3NextForCausalLM": "qwen3next",
     "Qwen3_5ForCausalLM": "qwen35",
     "Qwen3_5MoeForCausalLM": "qwen35moe",
@@ -117,12 +119,22 @@ def add_settings(writer, arch, config):
         writer.add_nextn_predict_layers(heads_more)
     writer.add_context_length(config.get("max_position_embeddings", 2048))
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config.get("intermediate_size", 4 * config["hidden_size"]))
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(1 if config.get("multi_query") else config.get("num_key_value_heads", heads))
-    (writer.add_layer_norm_rms_eps if "rms_norm_eps" in config else writer.add_layer_norm_eps)(
-        config.get("rms_norm_eps", 1e-5)
+    writer.add_feed_forward_length(
+        config.get("block_ff_dim", config.get("intermediate_size", 4 * config["hidden_size"]))
     )
+    writer.add_head_count(heads)
+    kv_heads = 1 if config.get("multi_query") else config.get("num_key_value_heads", heads)
+    writer.add_head_count_kv(
+        [kv_heads * (k != "conv") for k in config["layer_types"]] if "conv_bias" in config else kv_heads
+    )
+    (writer.add_layer_norm_rms_eps if {"rms_norm_eps", "norm_eps"} & set(config) else writer.add_layer_norm_eps)(
+        config.get("rms_norm_eps", config.get("norm_eps", 1e-5))
+    )
+    if "conv_L_cache" in config:
+        writer.add_shortconv_l_cache(config["conv_L_cache"])
+    if "num_dense_layers" in config:
+        writer.add_leading_dense_block_count(config["num_dense_layers"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if "use_parallel_residual" in config:
         writer.add_parallel_residual(config["use_parallel_residual"])
     if "logit_scale" in config:
@@ -260,6 +272,10 @@ def named(directory, arch, config):
             kind, name, array = recurrent(config, kind, name, array, arch != "qwen3next")
         if name.endswith("shared_expert_gate.weight"):
             array = array.squeeze()
+        if name.endswith("conv.conv.weight"):
+            array = array.squeeze(1)
+        if name.endswith("expert_bias"):
+            name += ".bias"
         plus = arch in RECURRENT and not name.endswith("linear_attn.norm.weight")
         if (arch in ("gemma", "gemma2", "gemma3") or plus) and name.endswith("norm.weight"):
             kind, array = "F32", as_floats(kind, array) + np.float32(1)

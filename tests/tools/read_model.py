@@ -129,6 +129,11 @@ def check_config(c):
         if "delta" in kind:
             check_delta(kind)
             continue
+        if "conv" in kind:
+            conv = kind["conv"]
+            require(set(kind) == {"layers", "conv"} and set(conv) - {"bias"} == {"conv_width"}, "conv")
+            require(conv["conv_width"] >= 2, "conv_width")
+            continue
         rope, head_dim = kind["rope"], kind.get("head_dim", c["head_dim"])
         require(set(rope) - {"rotary_dim"} == {"type", "theta"} | ROPE[rope["type"]], "rope")
         rotary = rope.get("rotary_dim", head_dim)
@@ -136,7 +141,7 @@ def check_config(c):
         require(c["n_heads"] % kind.get("n_kv_heads", c["n_kv_heads"]) == 0, "heads")
         for factors in ("short_factors", "long_factors"):
             require(factors not in rope or len(rope[factors]) == rotary // 2, factors)
-    attends = [kind for kind in c.get("kinds", []) if "delta" not in kind]
+    attends = [kind for kind in c.get("kinds", []) if not {"delta", "conv"} & set(kind)]
     require(all(set(kind) - set(OWN) == {"layers", "sliding_window", "rope"} for kind in attends), "kinds")
     for kind in attends:
         if "kv_of" in kind:
@@ -168,7 +173,7 @@ def check_shared(c, kind):
 
 def layer_facts(c, layer):
     kind = next((kind for kind in c.get("kinds", []) if layer in kind["layers"]), {})
-    return {**c, **{key: kind[key] for key in OWN if key in kind}}, kind.get("delta")
+    return {**c, **{key: kind[key] for key in OWN if key in kind}}, kind
 
 
 def attention_tensors(c, p, weights, exact):
@@ -237,6 +242,13 @@ def recurrent_tensors(c, delta, p, weights, exact):
     return table | {p + name: (shape, exact) for name, shape in floats.items()}
 
 
+def convolution_tensors(dim, conv, p, weights, exact):
+    """A layer's with a short convolution, likewise."""
+    table = {p + name: ((dim, dim), weights) for name in "qkvo"} | {p + "conv": ((conv["conv_width"], dim), exact)}
+    biased = ("q", "k", "v", "o", "conv") if conv.get("bias") else ()
+    return table | {f"{p}{name}_bias": ((dim,), exact) for name in biased}
+
+
 def expected_tensors(c):
     """{name: (shape, possible types)} of the doc's table."""
     weights, exact = ("fp32", "fp16", "bf16", "bf12", "fp8", "fp8_e5m2", *GROUP_SIZE), ("fp32",)
@@ -252,7 +264,7 @@ def expected_tensors(c):
         table["mtp.projection"] = ((dim, 2 * dim), weights)
         table.update({f"mtp.{name}norm": ((dim,), exact) for name in ("embedding_", "hidden_", "")})
     for n in range(c["n_layers"] + ("mtp" in c)):
-        p, (of, delta) = f"layers.{n}.", layer_facts(c, n)
+        p, (of, kind) = f"layers.{n}.", layer_facts(c, n)
         table.update({p + "attention_norm": ((dim,), exact), p + "ffn_norm": ((dim,), exact)})
         if c.get("norms_around"):
             table.update({p + "attention_post_norm": ((dim,), exact), p + "ffn_post_norm": ((dim,), exact)})
@@ -261,8 +273,10 @@ def expected_tensors(c):
             table[p + "input_norm"] = ((dim,), exact)
         if c.get("layer_scale"):
             table[p + "scale"] = ((1,), exact)
-        if delta:
-            table.update(recurrent_tensors(c, delta, p, weights, exact))
+        if "delta" in kind:
+            table.update(recurrent_tensors(c, kind["delta"], p, weights, exact))
+        elif "conv" in kind:
+            table.update(convolution_tensors(dim, kind["conv"], p, weights, exact))
         elif "latent" in c:
             table.update(latent_tensors(c, p, weights, exact))
         else:

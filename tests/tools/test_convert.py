@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-ELSEWHERE = ("tiny-qwen3_5", "tiny-qwen3-next", "tiny-gemma4")  # test_recurrent.py, test_gemma4.py
+ELSEWHERE = ("tiny-qwen3_5", "tiny-qwen3-next", "tiny-gemma4", "tiny-lfm2")  # test_recurrent.py and others
 ROWS = hf.random_hf_model.rows() | hf.random_hf_model.presets()  # tests/parity looks at their weights
 TINY = [name for name in hf.random_hf_model.PRESETS if name.startswith("tiny-") and not name.startswith(ELSEWHERE)]
 TINY = [name for name in TINY if name not in ROWS]

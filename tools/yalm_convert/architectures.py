@@ -8,6 +8,7 @@ those that are other architectures'.
 from dataclasses import dataclass
 
 from .classic import ROWS
+from .convolution import KEYS, NAMES, TOLD
 from .encoders import BERT_FACTS, BERT_NAMES, MODERN_FACTS, MODERN_NAMES
 from .plan import UNCHANGED, Changes
 
@@ -205,6 +206,17 @@ QWEN3_5_MOE = dict(
 QWEN3_NEXT = dict(
     QWEN3_5_MOE, vocab_size=151936, intermediate_size=5632, num_hidden_layers=48, num_experts=512, num_experts_per_tok=10,
     norm_topk_prob=True, decoder_sparse_step=1,
+)  # fmt: skip
+LFM2 = dict(
+    LLAMA, vocab_size=65536, hidden_size=2560, intermediate_size=12288, num_key_value_heads=8,
+    max_position_embeddings=128000, rms_norm_eps=1e-5, rope_theta=1e6, tie_word_embeddings=True, conv_bias=False,
+    conv_L_cache=3, block_ff_dim=None, block_multiple_of=256, block_ffn_dim_multiplier=1.0, block_auto_adjust_ff_dim=True,
+    full_attn_idxs=None,
+)  # fmt: skip
+LFM2_MOE = dict(
+    {key: value for key, value in LFM2.items() if not key.startswith(("block_", "full_"))}, hidden_size=2048,
+    intermediate_size=7168, moe_intermediate_size=1792, first_k_dense_replace=2, num_experts=32, num_experts_per_tok=4,
+    n_shared_experts=0, routed_scaling_factor=1.0, norm_topk_prob=True,
 )  # fmt: skip
 
 
@@ -404,6 +416,12 @@ ARCHITECTURES = {
             ("router_scaling_factor", ("routed_scaling_factor",)),
         ),
     ),
+    "Lfm2ForCausalLM": Architecture(
+        "lfm2", LFM2, facts=("qk_norm",), changes=Changes(names=NAMES), keys=KEYS, told=TOLD
+    ),
+    "Lfm2MoeForCausalLM": Architecture(
+        "lfm2_moe", LFM2_MOE, facts=("qk_norm",), changes=Changes(names=NAMES), keys=KEYS, told=TOLD
+    ),
     "BertModel": Architecture("bert", BERT, **BERT_ROW),
     "BertForSequenceClassification": Architecture("bert", BERT, **BERT_ROW),
     "ModernBertModel": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
@@ -448,7 +466,8 @@ HARMLESS = {
     "decoder_bias", "deterministic_flash_attn", "initializer_cutoff_factor", "mlp_dropout",
     "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
     "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
-    "aux_loss_alpha", "ep_size", "num_mtp_layers", "seq_aux",
+    "aux_loss_alpha", "ep_size", "num_mtp_layers", "seq_aux", "block_mlp_init_scale", "block_out_init_scale",
+    "block_use_xavier_init", "conv_use_xavier_init",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.
 FOREIGN = {

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from .architectures import ARCHITECTURES, FOREIGN, HARMLESS, READ, READ_GRANITE, READ_MOE, READ_UNROTATED
 from .classic import read_classic, usual_values
+from .convolution import convolves, read_convolutions
 from .encoders import activation, halve_windows, read_encoder, read_modern
 from .errors import ModelError
 from .gemma4 import is_gemma4, read_gemma4
@@ -159,7 +160,7 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
     if "llama_4_scaling" in keys.defaults:
         facts.update(_query_growth(keys))
-    recurs = has_recurrent(keys)
+    recurs = has_recurrent(keys) or convolves(keys)
     attending = attention_keys(keys) if recurs else rope_keys(keys) if "kv_lora_rank" in keys.defaults else keys
     if is_gemma4(keys):
         facts.update(read_gemma4(keys, facts, warnings))
@@ -170,8 +171,10 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     for kind in [facts, *facts.get("kinds", [])]:
         if kind["rope"]["type"] not in architecture.ropes:
             raise keys.error(f"RoPE type {shown(kind['rope']['type'])} is not supported with {name}")
-    if recurs:
+    if has_recurrent(keys):
         facts.update(read_recurrent(keys, facts["n_layers"]))
+    if convolves(keys):
+        facts.update(read_convolutions(keys, facts))
     if "use_bidirectional_attention" in keys.defaults and not is_gemma4(keys):
         _gemma(keys, facts)
     logits_scale = _scales(keys, facts) if "logits_scaling" in keys.defaults else 1.0

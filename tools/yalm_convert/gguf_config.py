@@ -15,7 +15,7 @@ from .checkpoint import Checkpoint, Tensor
 from .computed import Reordered
 from .errors import ModelError
 from .gguf_blocks import tensor_of
-from .gguf_families import FAMILIES, LATENT, MIXTRAL_PARTS, RECURRENT, VARIANTS, Family
+from .gguf_families import CONVOLVING_NAMES, FAMILIES, LATENT, MIXTRAL_PARTS, RECURRENT, VARIANTS, Family
 from .gguf_file import GgufFile
 from .mtp import NEXTN, as_qwen
 from .refused import why_not
@@ -131,6 +131,8 @@ def config_values(file: GgufFile, warnings: list) -> dict:
     _windows(file, prefix, values)
     if family.names is RECURRENT:
         _recurrent(file, prefix, values)
+    if family.names is CONVOLVING_NAMES:
+        _convolving(file, values)
     if family.settings is LATENT:
         _latents(file, prefix, values)
     for key in ("bos_token_id", "eos_token_id"):
@@ -148,6 +150,15 @@ def config_values(file: GgufFile, warnings: list) -> dict:
         own = file.get(f"{prefix}rope.freq_base_swa") or family.local_theta
         values["rope_local_base_freq"] = own or values.get("rope_theta")
     return values
+
+
+def _convolving(file: GgufFile, values: dict) -> None:
+    """Layers without KV heads have a short convolution."""
+    kv_heads, layers = values.get("num_key_value_heads"), values["num_hidden_layers"]
+    kv_heads = kv_heads if isinstance(kv_heads, list) else [kv_heads] * layers
+    values["layer_types"] = ["full_attention" if n else "conv" for n in kv_heads]
+    values["num_key_value_heads"] = max(kv_heads)
+    values["conv_bias"] = any(name.endswith("shortconv.in_proj.bias") for name in file.entries)
 
 
 def _latents(file: GgufFile, prefix: str, values: dict) -> None:
@@ -335,14 +346,14 @@ def model_tensors(file: GgufFile) -> Checkpoint:
 
 def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Iterator[tuple]:
     parts = name.split(".")
-    squeezed = {"ssm_conv1d": 2, "ffn_gate_inp_shexp": 1}.get(parts[-2] if len(parts) > 1 else "")
+    squeezed = {"ssm_conv1d": 2, "conv": 2, "ffn_gate_inp_shexp": 1}.get(parts[-2] if len(parts) > 1 else "")
     if squeezed == len(tensor.shape):  # has lost a dimension of one
         tensor = tensor.part(0, (*tensor.shape[:-1], 1, tensor.shape[-1]))
     if family.names is gguf_encoders.NAMES and name.rpartition(".")[0] in gguf_encoders.WHOLE:
         yield f"{gguf_encoders.WHOLE[name.rpartition('.')[0]]}.{parts[-1]}", tensor
         return
     if parts[0] in WHOLE and len(parts) == 2:
-        yield f"{WHOLE[parts[0]]}.{parts[1]}", tensor
+        yield f"{family.names.get(parts[0], WHOLE[parts[0]])}.{parts[1]}", tensor
         return
     if len(parts) > 2 and parts[2] in ("attn_k_b", "attn_v_b") and len(tensor.shape) == 3:  # of each head
         tensor = tensor.part(0, (tensor.shape[0] * tensor.shape[1], tensor.shape[2]))
@@ -353,6 +364,9 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
     known = {**LAYER, **family.names}
     if part == "nextn" and len(parts) == 5:
         yield f"{layer}.{NEXTN.get(parts[3], parts[3])}.{kind}", tensor
+        return
+    if part == "shortconv" and len(parts) == 5:
+        yield f"{layer}.conv.{parts[3]}.{kind}", tensor
         return
     expert = _expert_part(part, parts)
     if part == "ffn_gate_up_exps" and kind == "weight" and len(tensor.shape) == 3 and tensor.shape[1] % 2 == 0:

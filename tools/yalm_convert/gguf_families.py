@@ -83,6 +83,9 @@ LATENT_NAMES = {
     "attn_kv_b": "self_attn.kv_b_proj", "attn_k_b": "self_attn.k_b_proj", "attn_v_b": "self_attn.v_b_proj",
     **CHOICE, **SHARED,
 }  # fmt: skip
+# LFM2's; `_convolving()` reads which layers are which.
+CONVOLVING = {"shortconv.l_cache": "conv_L_cache"}
+CONVOLVING_NAMES = {"token_embd_norm": "model.norm", **CHOICE}
 MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", True),
@@ -141,6 +144,14 @@ FAMILIES = {
     ),
     "dots1": Family("Dots1ForCausalLM", settings=SCORED, always={"sliding_window": None}, names={**CHOICE, **SHARED}),
     "deepseek2": Family("DeepseekV2ForCausalLM", settings=LATENT, names=LATENT_NAMES),
+    "lfm2": Family(
+        "Lfm2ForCausalLM", settings=CONVOLVING, always={"block_auto_adjust_ff_dim": False}, names=CONVOLVING_NAMES
+    ),
+    "lfm2moe": Family(
+        "Lfm2MoeForCausalLM",
+        settings={**CONVOLVING, **OWN_EXPERTS, "expert_weights_scale": "routed_scaling_factor"},
+        names=CONVOLVING_NAMES,
+    ),
     "starcoder2": Family("Starcoder2ForCausalLM"),
     "phi2": Family("PhiForCausalLM"),
     "stablelm": Family("StableLmForCausalLM"),

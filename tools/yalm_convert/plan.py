@@ -10,7 +10,8 @@ import numpy as np
 from .bf12 import bf12_size, survey, to_bf12
 from .checkpoint import NAMES, PARTS, PIECE, TYPES, Tensor, pieces, rounded, unknown_type
 from .classic import plan_classic
-from .computed import Reordered, Turned, Within
+from .computed import Reordered, Strided, Turned, Within
+from .convolution import plan_convolution
 from .encoders import plan_encoder
 from .errors import ModelError
 from .experts import plan_experts
@@ -21,7 +22,7 @@ from .mixture import mixed
 from .mtp import plan_mtp
 from .packing import GROUP_BYTES, quantised_size
 from .quantise import Importance, quantise
-from .recurrent import delta_of, plan_recurrent
+from .recurrent import kind_of, plan_recurrent
 from .source import shown
 
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
@@ -231,9 +232,11 @@ class Planner:
             self.norm(f"{name}.{norm}", self.take(f"{stored}.{of}.weight", (dim,)))
             if c.get("norm_bias"):
                 self.exact(f"{name}.{norm}_bias", self.take(f"{stored}.{of}.bias", (dim,)))
-        delta = delta_of(c, n)
-        if delta:
-            plan_recurrent(self, name, f"{stored}.linear_attn", delta)
+        kind = kind_of(c, n)
+        if "delta" in kind:
+            plan_recurrent(self, name, f"{stored}.linear_attn", kind["delta"])
+        elif "conv" in kind:
+            plan_convolution(self, name, f"{stored}.conv", kind["conv"])
         elif "latent" in c:
             plan_latent(self, name, f"{stored}.self_attn")
         else:

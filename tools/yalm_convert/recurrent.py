@@ -63,12 +63,9 @@ def _types(keys, n_layers: int) -> list:
     return types
 
 
-def delta_of(config: dict, layer: int) -> dict:
-    """The layer's `delta`; {} where it has attention."""
-    for kind in config.get("kinds", []):
-        if layer in kind["layers"]:
-            return kind.get("delta", {})
-    return {}
+def kind_of(config: dict, layer: int) -> dict:
+    """The member of `kinds` that names the layer; {} where none does."""
+    return next((kind for kind in config.get("kinds", []) if layer in kind["layers"]), {})
 
 
 def plan_recurrent(planner, name: str, stored: str, delta: dict) -> None:

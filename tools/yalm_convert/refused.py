@@ -8,7 +8,6 @@ LACKING = {
     "a delta rule whose decay differs within a head (KDA)": "kimilinear",
     "RWKV's recurrence": "rwkv",
     "lightning attention": "minimaxforcausallm minimaxm1 minimaxtext",
-    "gated convolutions in attention's place": "lfm2",
     "this order of LayerNorm or of q, k and v": "codegen gptneoforcausallm olmoforcausallm opt persimmon phimoe xglm",
     "this activation of MLPs without a gate": "apertus nemotron",
     "a norm of q and k behind their rotation": "hunyuan",
