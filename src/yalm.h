@@ -361,7 +361,8 @@ YALM_API int yalm_text_most(const yalm_session *session);
 // a fraction of the time. All are checked before the first is evaluated.
 YALM_API yalm_status yalm_embed_texts(yalm_session *session, const yalm_text *texts, int n, float *vectors, yalm_error *error);
 // How well each of n texts goes with the query (yalm_model_info.scores): (n), the more the better. The query's tokens are
-// YALM_TOKENIZE_BOS's, the texts' are not; what stands between the two, and behind them, is added.
+// YALM_TOKENIZE_BOS's, the texts' are not; what stands between the two, and behind them, is added. Of a model that is not
+// bidirectional the query is empty: each text is what yalm_chat_render() makes of messages of the roles query and document.
 YALM_API yalm_status yalm_score_texts(yalm_session *session, yalm_text query, const yalm_text *texts, int n, float *scores,
                                       yalm_error *error);
 

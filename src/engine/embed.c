@@ -10,6 +10,7 @@
 // What a text that goes alone, piece by piece, leaves.
 struct embedding {
     const yalm_model *model;
+    enum pooling by;
     float *rows; // (chunk, hidden_dim), of the batch that is evaluated
     double *sum; // (hidden_dim)
 };
@@ -31,7 +32,7 @@ static void pool(double *sum, enum pooling by, const float *x, int n, int dim)
 void embed_take(struct embedding *e, int n)
 {
     const struct model_config *c = &e->model->config;
-    pool(e->sum, c->pooling, e->rows, n, c->hidden_dim);
+    pool(e->sum, e->by, e->rows, n, c->hidden_dim);
 }
 
 // y (rows) = w · x + bias, in double: once for a text.
@@ -94,7 +95,7 @@ static void norm_score(double *x, const struct model_config *c, const float *wei
         x[i] = (x[i] - mean) / sqrt(squares + (double)c->norm_eps) * (double)weight[i] + (bias ? (double)bias[i] : 0);
 }
 
-// x: (2, widest()), the first of which holds the first token's row, or the sum of n.
+// x: (2, widest()), the first of which holds the first or last token's row, or the sum of n.
 static yalm_status take_score(const yalm_model *model, double *x, int n, float *score, yalm_error *error)
 {
     const struct model_weights *w = &model->weights;
@@ -102,12 +103,14 @@ static yalm_status take_score(const yalm_model *model, double *x, int n, float *
     double *made = x + widest(c), out;
     for (int i = 0; i < c->hidden_dim && c->score_by == POOLING_MEAN; i++)
         x[i] /= n;
-    multiply(made, &w->score_dense, w->score_dense_bias, x);
-    if (c->score_normed)
-        norm_score(made, c, w->score_norm, w->score_norm_bias);
-    for (int i = 0; i < c->hidden_dim && !c->score_normed; i++)
-        made[i] = tanh(made[i]);
-    multiply(&out, &w->score_out, w->score_out_bias, made);
+    if (c->score_by != POOLING_LAST) {
+        multiply(made, &w->score_dense, w->score_dense_bias, x);
+        if (c->score_normed)
+            norm_score(made, c, w->score_norm, w->score_norm_bias);
+        for (int i = 0; i < c->hidden_dim && !c->score_normed; i++)
+            made[i] = tanh(made[i]);
+    }
+    multiply(&out, &w->score_out, w->score_out_bias, c->score_by == POOLING_LAST ? x : made);
     *score = (float)out;
     return isfinite(out) ? YALM_OK : error_set(error, YALM_FAILED, "the texts' score is not finite");
 }
@@ -271,25 +274,36 @@ static yalm_status check_texts(const yalm_session *s, const yalm_text *query, co
     return YALM_OK;
 }
 
-// A text that does not go with others, piece by piece.
-static yalm_status embed_alone(yalm_session *s, const yalm_text *given, float *vector, double *x, yalm_error *error)
+static int32_t *put_tokens(int32_t *to, const int32_t *tokens, int n)
+{
+    for (int i = 0; i < n; i++)
+        *to++ = tokens[i];
+    return to;
+}
+
+// A text that does not go with others, piece by piece. query: as in add_pair(), for a score; or NULL.
+static yalm_status embed_alone(yalm_session *s, const yalm_text *query, const yalm_text *given, float *out, double *x,
+                               yalm_error *error)
 {
     const struct model_config *c = &s->model->config;
-    const size_t all = (size_t)given->n + (c->pooling_end >= 0);
-    struct embedding e = {
-        .model = s->model, .rows = malloc(sizeof(float) * (size_t)c->hidden_dim * (size_t)s->options.chunk), .sum = x};
+    const size_t all = (size_t)given->n + (size_t)(query ? query->n : 0) + (size_t)n_added(c, query);
+    struct embedding e = {.model = s->model,
+                          .by = query ? c->score_by : c->pooling,
+                          .rows = malloc(sizeof(float) * (size_t)c->hidden_dim * (size_t)s->options.chunk),
+                          .sum = x};
     int32_t *text = malloc(sizeof *text * (all + 1));
     yalm_status status = YALM_OK;
     memset(x, 0, sizeof *x * (size_t)c->hidden_dim);
     if (e.rows && text) {
-        if (given->n > 0)
-            memcpy(text, given->tokens, sizeof *text * (size_t)given->n);
-        text[given->n] = c->pooling_end;
+        int32_t *at = text;
+        if (query)
+            at = put_tokens(put_tokens(at, query->tokens, query->n), c->between, c->n_between);
+        put_tokens(put_tokens(at, given->tokens, given->n), &c->pooling_end, c->pooling_end >= 0);
         s->embedding = &e;
         status = yalm_eval(s, text, (int)all, YALM_LOGITS_NONE, error);
         s->embedding = NULL;
         if (status == YALM_OK)
-            status = take_vector(s->model, x, vector, error);
+            status = query ? take_score(s->model, x, (int)all, out, error) : take_vector(s->model, x, out, error);
         const yalm_status emptied = yalm_rollback(s, 0, status == YALM_OK ? error : NULL);
         status = status == YALM_OK ? emptied : status;
         mtp_forget(s);
@@ -308,7 +322,7 @@ static yalm_status add_text(struct lot *lot, const yalm_text *text, yalm_error *
     if (status != YALM_OK)
         return status;
     if (all > room(lot->s)) {
-        status = embed_alone(lot->s, text, lot->out + (size_t)lot->first * (size_t)vector_dim(c), lot->x, error);
+        status = embed_alone(lot->s, NULL, text, lot->out + (size_t)lot->first * (size_t)vector_dim(c), lot->x, error);
         lot->first++;
         return status;
     }
@@ -326,6 +340,8 @@ static yalm_status add_pair(struct lot *lot, const yalm_text *query, const yalm_
     yalm_status status = lot->n + all > room(lot->s) ? lot_run(lot, error) : YALM_OK;
     if (status != YALM_OK)
         return status;
+    if (all > room(lot->s)) // of a model whose tokens see those before them alone
+        return embed_alone(lot->s, query, text, lot->out + lot->first++, lot->x, error);
     const int first = lot->n, type = c->n_token_types > 1;
     lot_add(lot, query->tokens, query->n, 0);
     lot_add(lot, c->between, c->n_between, 0);

@@ -217,9 +217,9 @@ static yalm_status read_score(struct config_reader *r)
         status = json_get_integer(&end, &object, "end", -1, c->vocab_size - 1, r->error);
     if (status == YALM_OK && json_has(&object, "by"))
         status = json_get_string(&by, &object, "by", r->error);
-    c->score_by = strcmp(by, "mean") == 0 ? POOLING_MEAN : POOLING_FIRST;
+    c->score_by = strcmp(by, "mean") == 0 ? POOLING_MEAN : strcmp(by, "last") == 0 ? POOLING_LAST : POOLING_FIRST;
     if (status == YALM_OK && c->score_by == POOLING_FIRST && strcmp(by, "first") != 0)
-        return refuse(r, "config.score.by", by, "first or mean");
+        return refuse(r, "config.score.by", by, "first, mean or last");
     if (status == YALM_OK && json_has(&object, "normed"))
         status = json_get_bool(&c->score_normed, &object, "normed", r->error);
     if (status == YALM_OK && c->pooling != POOLING_NONE && end != c->pooling_end)

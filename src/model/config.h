@@ -138,7 +138,7 @@ struct model_config {
     // It says how well two texts go together: score.out · tanh(score.dense · h + bias) + bias, of the first token's h or the
     // mean. score_normed: score.norm of gelu(score.dense · h) in tanh's place.
     bool scores, score_normed;
-    enum pooling score_by; // FIRST or MEAN
+    enum pooling score_by; // FIRST or MEAN; LAST: score.out · h of the last token alone, where tokens see those before them
     int n_between;         // tokens between the two
     int32_t between[CONFIG_MAX_BETWEEN];
     struct mtp_config mtp;

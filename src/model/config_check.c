@@ -119,8 +119,12 @@ static yalm_status check_encoder(const struct check *r)
         return refuse_beside(r, "bidirectional", "a classifier of its own, sink_logits or query_growth");
     if (c->post_norm && !c->bidirectional)
         return refuse_beside(r, "post_norm", "logits, which it knows no norm for");
-    if (c->scores && !c->bidirectional)
-        return refuse_beside(r, "score", "attention to what is before alone");
+    if (c->scores && c->bidirectional == (c->score_by == POOLING_LAST))
+        return refuse_beside(r, "score",
+                             c->bidirectional ? "attention both ways, and by the last token"
+                                              : "attention to what is before alone, and not by the last token");
+    if (c->scores && (config_kinds_share(c) || (c->score_by == POOLING_LAST && c->pooling != POOLING_NONE)))
+        return refuse_beside(r, "score", "shared keys or, by the last token, pooling");
     if (c->score_normed && !c->layer_norm)
         return refuse_beside(r, "score.normed", "RMSNorm");
     return YALM_OK;

@@ -317,7 +317,9 @@ static void bind_heads(struct binder *b)
         snprintf(name.text, sizeof name.text, "dense.%d", i);
         w->dense[i] = take_matrix(b, name.text, c->dense_dims[i], i ? c->dense_dims[i - 1] : c->hidden_dim, false);
     }
-    if (!c->scores)
+    if (c->scores && c->score_by == POOLING_LAST)
+        w->score_out = take_matrix(b, "score.out", 1, c->hidden_dim, false);
+    if (!c->scores || c->score_by == POOLING_LAST)
         return;
     w->score_dense = take_matrix(b, "score.dense", c->hidden_dim, c->hidden_dim, false);
     if (c->score_normed)

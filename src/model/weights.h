@@ -95,7 +95,7 @@ struct model_weights {
     const float *classifier_bias;          // (vocab_size); NULL: none
     struct matrix dense[CONFIG_MAX_DENSE]; // (dense_dims[i], what the one before makes), fp32: of a pooled vector
     struct matrix score_dense, score_out;  // (hidden_dim, hidden_dim), (1, hidden_dim), fp32
-    const float *score_dense_bias, *score_out_bias; // (hidden_dim), (1); the first with score_normed: NULL
+    const float *score_dense_bias, *score_out_bias; // (hidden_dim), (1); the first with score_normed: NULL; by LAST no dense
     const float *score_norm, *score_norm_bias;      // (hidden_dim), with score_normed; NULL: none
     // Of the head that guesses, whose layer is layers[n_layers]: x = mtp_projection · [rmsnorm(the token's row of the
     // embedding); rmsnorm(hidden state)]. data NULL: there is none.

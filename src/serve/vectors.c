@@ -184,7 +184,8 @@ static bool offered(struct request *request, bool scores)
                         facts->scores ? "the model scores how well two texts go together (/v1/rerank)"
                         : facts->pooling
                             ? "the model makes vectors of texts (/v1/embeddings), and was not trained to compare two"
-                        : scores ? "the model generates text, and was not trained to compare two texts"
+                        : scores ? "the model generates text, and its files do not say that it compares two (modules.json with "
+                                   "LogitScore, or GGUF's cls.output, would)"
                                  : "the model generates text, and was not trained to make embeddings");
 }
 
@@ -319,7 +320,39 @@ static const char *document_text(const cJSON *item)
     return cJSON_IsString(text) ? text->valuestring : NULL;
 }
 
-static bool read_documents(struct request *request, struct texts *texts, const cJSON *documents)
+// Both as the model's own template has them.
+static bool add_prompt(struct request *request, struct texts *texts, const char *query, const char *text)
+{
+    struct buffer variables = {0};
+    const char *const messages[][2] = {{"query", query}, {"document", text}};
+    char *prompt = NULL;
+    size_t length;
+    yalm_error error = {0};
+    json_open(&variables, NULL, '{');
+    json_open(&variables, "messages", '[');
+    for (int i = 0; i < 2; i++) {
+        json_open(&variables, NULL, '{');
+        json_text(&variables, "role", messages[i][0]);
+        json_text(&variables, "content", messages[i][1]);
+        json_close(&variables, "}");
+    }
+    json_close(&variables, "]}");
+    if (variables.failed) {
+        buffer_free(&variables);
+        return no_memory(request);
+    }
+    const yalm_status status =
+        yalm_chat_render(request->server->model, variables.at, variables.length, &prompt, &length, &error);
+    buffer_free(&variables);
+    if (status != YALM_OK)
+        return request_fail_by(request, &error);
+    const bool added = add_string(request, texts, prompt, YALM_TOKENIZE_SPECIAL, false);
+    free(prompt);
+    return added;
+}
+
+// query: NULL where the texts are read beside it.
+static bool read_documents(struct request *request, struct texts *texts, const cJSON *documents, const char *query)
 {
     const cJSON *item;
     if (!cJSON_IsArray(documents))
@@ -332,7 +365,7 @@ static bool read_documents(struct request *request, struct texts *texts, const c
         if (text == NULL)
             return request_fail(request, 400, "'documents', number %d: expected a string, or an object with a 'text'",
                                 texts->n + 1);
-        if (!add_string(request, texts, text, YALM_TOKENIZE_BEHIND, false))
+        if (!(query ? add_prompt(request, texts, query, text) : add_string(request, texts, text, YALM_TOKENIZE_BEHIND, false)))
             return false;
     }
     return true;
@@ -396,8 +429,9 @@ void handle_rerank(struct request *request)
         request_fail(request, 400, "'query': expected a string");
         return;
     }
-    if (texts_open(request, &query, "query", 1) && add_string(request, &query, asked, YALM_TOKENIZE_BOS, false) &&
-        read_documents(request, &texts, documents) && evaluate(request, &texts, query.list)) {
+    const bool beside = yalm_model_facts(request->server->model)->bidirectional; // else both are in one prompt
+    if (texts_open(request, &query, "query", 1) && (!beside || add_string(request, &query, asked, YALM_TOKENIZE_BOS, false)) &&
+        read_documents(request, &texts, documents, beside ? NULL : asked) && evaluate(request, &texts, query.list)) {
         body_warn_of_unread(request);
         texts.n_tokens += query.n_tokens * texts.n; // which is read beside each
         add_results(request, &texts, documents, most < texts.n ? (int)most : texts.n, with_texts);
