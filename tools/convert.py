@@ -299,7 +299,9 @@ def read_directory(model_dir: Path) -> Source:
     with form_expected(model_dir):
         context = config.facts["context_length"]
         config.facts.update(read_pooling(model_dir, tokenizer.end, tensors, context, config.warnings))
-        if "score" in config.facts:
+        if config.facts.get("score", {}).get("by") == "last":  # the template has all
+            config.facts["score"]["end"] = -1
+        elif "score" in config.facts:
             config.facts["score"] |= {
                 "between": tokenizer.between,
                 "end": -1 if tokenizer.end is None else tokenizer.end,
@@ -319,6 +321,8 @@ def read_file(path: Path) -> Source:
         tensors = model_tensors(file)
         if config.facts.get("bidirectional"):
             config.facts.update(purpose(file, tokenizer))
+        elif "cls.output.weight" in file.entries:
+            config.facts["score"] = {"by": "last", "end": -1}
     config.warnings += warnings
     config.changes = dataclasses.replace(config.changes, norm_plus=0.0)  # norms are stored there as they are
     name = file.get("general.name")

@@ -161,7 +161,7 @@ def test_refused_rankings(ranks, fields, status, said):
 def test_a_model_that_generates(server):
     for path, said in (
         ("/v1/embeddings", "was not trained to make embeddings"),
-        ("/v1/rerank", "to compare two texts"),
+        ("/v1/rerank", "its files do not say that it compares two (modules.json with LogitScore"),
     ):
         answer = server.post(path, input="x")
         assert answer.status == 501 and f"{path} is not offered" in answer.error and said in answer.error

@@ -132,6 +132,8 @@ def plan_encoder(planner) -> None:
 
 def plan_score(planner, dim: int) -> None:
     """BERT has the dense layer in its pooler, RoBERTa in the classifier, ModernBERT in a head with a norm."""
+    if planner.config["score"].get("by") == "last":
+        return
     if planner.config["score"].get("normed"):
         planner.exact("score.dense", planner.take("head.dense.weight", (dim, dim)))
         for kind, end in (("weight", ""), ("bias", "_bias"))[: 1 + planner.config["norm_bias"]]:

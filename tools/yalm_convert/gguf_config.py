@@ -87,7 +87,7 @@ OTHERS = {
     "expert_count", "expert_used_count", "expert_weights_norm", "expert_gating_func", "attention.causal", "pooling_type",
     "tensor_data_layout",
     "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size",
-    "n_deepstack_layers",
+    "n_deepstack_layers", "classifier.output_labels",
     "attention.key_length_mla", "attention.value_length_mla",
     "attention.recurrent_layers", "attention.value_length_swa", "rope.dimension_count_swa",
 }  # fmt: skip

@@ -85,10 +85,30 @@ PRE_TOKENIZERS = {
 }
 
 
+def _of_ranks(file: GgufFile) -> Optional[str]:
+    """The template of a model that scores a document beside a query, as one of messages with these roles."""
+    text = file.get("tokenizer.chat_template.rerank")
+    if "cls.output.weight" not in file.entries or file.get("bert.pooling_type") is not None:
+        return None
+    if (
+        not isinstance(text, str)
+        or not all(part in text for part in ("{query}", "{document}"))
+        or "{{" in text
+        or "{%" in text
+    ):
+        raise ModelError(
+            f"{file.path}: tensor 'cls.output.weight' without tokenizer.chat_template.rerank of a {{query}} and a {{document}}:"
+            " how texts are compared is not known"
+        )
+    for number, part in enumerate(("query", "document")):
+        text = text.replace(f"{{{part}}}", f"{{{{ messages[{number}]['content'] }}}}")
+    return text + "\n" * text.endswith("\n")  # Jinja takes one away
+
+
 def read_gguf_tokenizer(file: GgufFile, vocab_size: Optional[int]) -> TokenizerData:
     model = file.get("tokenizer.ggml.model")
     templates = {
-        "default": file.get("tokenizer.chat_template"),
+        "default": _of_ranks(file) or file.get("tokenizer.chat_template"),
         "tool_use": file.get("tokenizer.chat_template.tool_use"),
     }
     if model in (None, "none", "no_vocab"):

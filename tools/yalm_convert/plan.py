@@ -21,6 +21,7 @@ from .latent import plan_latent
 from .mixture import mixed
 from .mtp import plan_mtp
 from .packing import GROUP_BYTES, quantised_size
+from .pooling import plan_last
 from .quantise import Importance, quantise
 from .recurrent import kind_of, plan_recurrent
 from .source import shown
@@ -222,6 +223,7 @@ class Planner:
         elif "lm_head.weight" in self.left:
             self.check_tied(embedding, self.take("lm_head.weight", (vocab, dim)))
         plan_classic(self)
+        plan_last(self, classifier)
         plan_mtp(self, embedding, classifier, warnings)
 
     def layer(self, name: str, stored: str, n: int) -> None:

@@ -1,7 +1,10 @@
 """How a model of sentence-transformers makes one vector of a text: `pooling` of docs/format.md."""
 
+import json
 from pathlib import Path
 from typing import Optional
+
+import numpy as np
 
 from .checkpoint import read_checkpoint
 from .errors import ModelError
@@ -34,15 +37,70 @@ def read_pooling(model_dir: Path, end: Optional[int], tensors: dict, context: in
                 "by": _mode(model_dir, f"{module['path']}/config.json", warnings),
                 "end": -1 if end is None else end,
             }
+        elif name == "LogitScore" and not found and isinstance(module.get("path"), str):
+            return {"score": {"by": "last", **_tokens(model_dir, f"{module['path']}/config.json")}}
         elif name == "Dense" and found and isinstance(module.get("path"), str):
             dense.append(_dense(model_dir, module["path"], len(dense), tensors))
         elif name not in ("Transformer", "Normalize"):
             raise ModelError(
-                f"{path}: module {shown(kind)} is not supported, expected Transformer, Pooling, Dense and Normalize"
+                f"{path}: module {shown(kind)} is not supported, expected Transformer, Pooling, Dense, Normalize, LogitScore"
             )
     if dense:
         found["dense"] = dense
     return {"pooling": found} if found else {}
+
+
+def _tokens(model_dir: Path, name: str) -> dict:
+    """The tokens whose logits are compared, which plan_last() takes out again."""
+    settings = _settings(model_dir, name)
+    yes, no = settings.get("true_token_id"), settings.get("false_token_id")
+    if not isinstance(yes, int) or not (no is None or isinstance(no, int)):
+        raise ModelError(f"{model_dir / name}: found {shown([yes, no])}, expected true_token_id and false_token_id")
+    return {"yes": yes, "no": no}
+
+
+def scoring_templates(model_dir: Path, templates: dict) -> dict:
+    """The chat templates; of a model that scores by a token's logit with what sentence-transformers gives them besides a query
+    and a document: the default prompt, as a system's message, and add_generation_prompt."""
+    path = locate(model_dir, "modules.json")
+    if path is None or "LogitScore" not in read_text(path):
+        return templates
+    if not all(role in str(templates.get("default")) for role in ("query", "document")):
+        raise ModelError(
+            f"{model_dir}: modules.json has LogitScore, but no chat template has the roles 'query' and 'document':"
+            " give the model's, as chat_template.jinja"
+        )
+    settings = [locate(model_dir, f"{name}.json") for name in ("config_sentence_transformers", "sentence_bert_config")]
+    prompts, texts = (read_json(path) if path else {} for path in settings)
+    name = prompts.get("default_prompt_name")
+    prompt = (prompts.get("prompts") or {}).get(name) if name else None
+    more = ((texts.get("processing_kwargs") or {}).get("chat_template") or {}).get("add_generation_prompt")
+    before = "{%- set add_generation_prompt = true -%}" if more else ""
+    if prompt:
+        message = f"[{{'role': 'system', 'content': {json.dumps(prompt)}}}]"
+        before += f"{{%- set messages = {message} + messages -%}}"
+    return {**templates, "default": before + templates["default"]}
+
+
+def plan_last(planner, classifier) -> None:
+    """What gives a score of the last token's h: a token's row of the classifier, less another's. planner: a Planner of
+    plan.py."""
+    c = planner.config
+    if c.get("score", {}).get("by") != "last":
+        return
+    if c.get("logits_softcap"):
+        raise ModelError(f"{planner.where}: a score by logits that are capped is not supported")
+    yes, no = c["score"].pop("yes", None), c["score"].pop("no", None)
+    if yes is None:  # of GGUF files
+        rows = planner.take("cls.output.weight", (2, c["hidden_dim"])).values(0, 2).astype(np.float32)
+        planner.array("score.out", rows[:1] - rows[1:])
+        return
+    if not all(token is None or 0 <= token < c["vocab_size"] for token in (yes, no)):
+        raise ModelError(
+            f"{planner.where}: LogitScore: found tokens {shown([yes, no])}, expected 0 to {c['vocab_size'] - 1}"
+        )
+    out = classifier.values(yes, 1).astype(np.float32)
+    planner.array("score.out", out if no is None else out - classifier.values(no, 1).astype(np.float32))
 
 
 def _of_texts(settings: dict, context: int) -> list:

@@ -12,6 +12,7 @@ import numpy as np
 from . import sentencepiece_model
 from .chat_template import add_chat
 from .errors import ModelError
+from .pooling import scoring_templates
 from .source import read_json, read_text
 from .tokenizer_json import SPACE, TokenizerData, byte_token, from_json, refuse_missing_bytes
 from .vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
@@ -23,7 +24,7 @@ def read_tokenizer(model_dir: Path, config: dict) -> TokenizerData:
     path = next((p for p in (model_dir / "tokenizer.json", model_dir / "tokenizer.model") if p.exists()), None)
     if path is None:
         data = TokenizerData({"type": "none"})
-        add_chat(data, _chat_templates(model_dir, settings), settings, model_dir)
+        add_chat(data, scoring_templates(model_dir, _chat_templates(model_dir, settings)), settings, model_dir)
         return data
     try:
         data, vocabulary = (from_json if path.suffix == ".json" else _from_sentencepiece)(path, settings)
@@ -33,7 +34,7 @@ def read_tokenizer(model_dir: Path, config: dict) -> TokenizerData:
     data.facts["n_pieces"] = len(vocabulary.pieces)
     if data.facts["type"] == "spm":
         _prefix_by_settings(data, settings, path)
-    add_chat(data, _chat_templates(model_dir, settings), settings, model_dir)
+    add_chat(data, scoring_templates(model_dir, _chat_templates(model_dir, settings)), settings, model_dir)
     data.bos = _special_id(settings, "bos_token", vocabulary, data.warnings) if data.bos is None else data.bos
     eos = _special_id(settings, "eos_token", vocabulary, data.warnings)
     data.eos = [] if eos is None else [eos]
