@@ -195,9 +195,10 @@ yalm_status queue_step(const struct run *r, const struct step *step, yalm_error 
     switch (step->op) {
     case OP_EMBED:
         return begin(r, step, error);
-    case OP_PAIR: // a head's, an encoder's, and of latents, which cuda_resolve() refuses
+    case OP_PAIR: // a head's, an encoder's, of latents, and a convolution alone, which cuda_resolve() refuses
     case OP_NORM:
     case OP_HEADS:
+    case OP_CONVOLVE:
         return YALM_OK;
     case OP_PROJECT:
         return project(r, step, error);

@@ -33,6 +33,8 @@ DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 # What these have the others have too, each for itself: `make test` leaves them out.
 NOT_HERE = {"tiny-granite-moe", "tiny-glm4", "tiny-gemma"} | cases.ROWS if EMULATED and not THOROUGH else set()
 NOT_HERE -= {"tiny-granite-swa", "tiny-exaone4", "tiny-minimax-m2"}  # which have together what is apart elsewhere
+# test_refusals.py: short convolutions, latents
+NOT_HERE |= {name for name, case in cases.CASES.items() if {"conv_L_cache", "kv_lora_rank"} & set(case.config or {})}
 MORE = {  # heads for which only one kernel is there
     "gemma4-long-heads": dataclasses.replace(
         cases.CASES["tiny-gemma4"],

@@ -126,12 +126,17 @@ def test_models_that_read_whole_texts(tmp_path, name):
     assert done.returncode == 0 and done.stdout, done.stderr
 
 
-def test_latents(tmp_path):
-    source = cases.write_model(cases.CASES["tiny-deepseek-v2-lite"], tmp_path / "source")
+@pytest.mark.parametrize("name", ["tiny-deepseek-v2-lite", "tiny-lfm2"])
+def test_layers_of_the_cpu(tmp_path, name):
+    source = cases.write_model(cases.CASES[name], tmp_path / "source")
     (tmp_path / "ids").write_text("1 2 3")
     command = [built(BUILD / "yalm"), convert_directory(source, tmp_path / "model.bin"), "--tokens", tmp_path / "ids"]
     done = subprocess.run([*command, "-n", "2", "-d", "cuda"], capture_output=True, text=True, check=False)
-    refuses(done, 2, "attention both ways or to latents (MLA), and groups of experts do not run on the GPU")
+    refuses(
+        done,
+        2,
+        "attention both ways or to latents (MLA), short convolutions and groups of experts do not run on the GPU",
+    )
 
 
 def test_heads_that_are_too_long(tmp_path):
