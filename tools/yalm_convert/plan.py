@@ -10,7 +10,7 @@ import numpy as np
 from .bf12 import bf12_size, survey, to_bf12
 from .checkpoint import NAMES, PARTS, PIECE, TYPES, Tensor, pieces, rounded, unknown_type
 from .classic import plan_classic
-from .computed import Reordered, Strided, Turned, Within
+from .computed import Reordered, Turned, Within
 from .convolution import plan_convolution
 from .encoders import plan_encoder
 from .errors import ModelError
