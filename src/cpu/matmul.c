@@ -32,6 +32,8 @@ static int even_groups(int n, int most)
 
 // Prefill: rows that the kernels keep in the cache together.
 enum { BLOCK_ROWS = 128 };
+// Columns of what is observed that a member adds up at once: tiles of tokens, whole ones with every vector width.
+enum { OBSERVED_COLUMNS = 96 };
 
 // Tokens [first, first + n) of a step.
 struct part {
@@ -293,7 +295,8 @@ size_t matmul_rows_here_floats(const struct cpu_state *s)
     const int most_few = s->kernels->matvec_max > MOST_APART ? s->kernels->matvec_max : MOST_APART;
     const size_t few = (size_t)(s->chunk < most_few ? s->chunk : most_few) * widest,
                  many = (size_t)s->chunk * (size_t)matmul_most_rows(s);
-    return few > many ? few : many;
+    const size_t most = few > many ? few : many, observed = s->kernels->packed_size(OBSERVED_COLUMNS, (int)s->chunk);
+    return most > observed ? most : observed;
 }
 
 float *matmul_rows_here(struct cpu_state *s, const struct member *me, const struct matrix *w, const float *bias,
@@ -360,27 +363,40 @@ void matmul_heads(struct cpu_state *s, struct member *me, const struct matrix *w
         }
 }
 
-// Of rows of a block of columns: their products with those before them, and with themselves, added up over n tokens.
-static void add_products(const struct cpu_state *s, float *to, int block, struct span rows, const float *turned, int n)
+// Of rows of a block of columns: their products with those before them, and with themselves, added up over n tokens. Columns
+// are multiplied as tokens and weights are, and the tokens are what is added up.
+static void add_products(const struct cpu_state *s, const struct member *me, float *to, int block, struct span rows,
+                         const float *turned, int n)
 {
-    enum { COLUMNS = 256, MOST = 8 };
-    float found[MOST * COLUMNS];
-    for (int i = rows.first, m; i < rows.last; i += m) {
-        m = rows.last - i < s->kernels->matvec_max ? rows.last - i : s->kernels->matvec_max;
-        for (int first = 0, last; first < i + m; first = last) {
-            last = first + COLUMNS < i + m ? first + COLUMNS : i + m;
-            s->kernels->matvec[DTYPE_FP32](found, COLUMNS, turned, first, last, n, turned + (ptrdiff_t)i * n, n, m, false);
-            for (int k = 0; k < m; k++)
-                for (int j = first; j < last && j <= i + k; j++)
-                    to[(ptrdiff_t)(i + k) * block + j] += found[k * COLUMNS + j - first];
-        }
+    enum { COLUMNS = 128 };
+    float found[OBSERVED_COLUMNS * COLUMNS], *packed = cpu_own(s, s->rows_here, me->thread);
+    const int m = rows.last - rows.first;
+    s->kernels->pack_tokens(packed, turned + (ptrdiff_t)rows.first * n, n, m, n, 0, n);
+    for (int first = 0, last; first < rows.last; first = last) {
+        last = first + COLUMNS < rows.last ? first + COLUMNS : rows.last;
+        s->kernels->matmul[DTYPE_FP32](&(struct product_args){
+            .y = found,
+            .ldy = COLUMNS,
+            .w = turned,
+            .type = DTYPE_FP32,
+            .rows = rows.last,
+            .first_row = first,
+            .last_row = last,
+            .cols = n,
+            .x = packed,
+            .n = m,
+            .scratch = cpu_own(s, s->matmul_scratch, me->thread),
+        });
+        for (int k = 0; k < m; k++)
+            for (int i = rows.first + k, j = first; j < last && j <= i; j++)
+                to[(ptrdiff_t)i * block + j] += found[k * COLUMNS + j - first];
     }
 }
 
 void matmul_observe(const struct cpu_state *s, struct member *me, struct input_sums *sums, int input, const float *x, int n,
                     int cols)
 {
-    enum { GRAIN = 64 }; // columns: each is one member's, which adds its tokens up in their order
+    enum { GRAIN = OBSERVED_COLUMNS }; // each is one member's, which adds its tokens up in their order
     if (!sums)
         return;
     struct input_sums *of = &sums[input];
@@ -400,7 +416,7 @@ void matmul_observe(const struct cpu_state *s, struct member *me, struct input_s
         for (int i = mine.first, last; i < mine.last && of->products; i = last) {
             const ptrdiff_t first = i / block * block; // of its block
             last = first + block < mine.last ? (int)first + block : mine.last;
-            add_products(s, of->products + first * block, block, (struct span){i - (int)first, last - (int)first},
+            add_products(s, me, of->products + first * block, block, (struct span){i - (int)first, last - (int)first},
                          of->turned + first * n, n);
         }
 }
