@@ -77,7 +77,7 @@ def _round_in_turn(
     x: np.ndarray, quants: np.ndarray, whole: np.ndarray, of_rows: np.ndarray, dtype: str, block: Block
 ) -> None:
     """What errors do to later columns is added when it is needed: to LAZY columns at once, for large products of matrices
-    are faster; to a group; to the next columns of a group one by one."""
+    are faster; to a group; to a group's columns one by one."""
     errors, feedback = np.empty_like(x), block.feedback
     for batch in range(0, len(x), LAZY):
         ahead = x[batch : batch + LAZY] + feedback[:batch, batch : batch + LAZY].T @ errors[:batch]
@@ -90,6 +90,6 @@ def _round_in_turn(
             scale = whole[first // GROUP] * of_rows
             inverse = inverses(scale)
             for i, column in enumerate(range(first, first + GROUP)):
+                wanted[i] += feedback[first:column, column] @ errors[first:column]
                 quants[column] = nearest_by(wanted[i], inverse, dtype)
                 errors[column] = x[column] - quants[column] * scale
-                wanted[i + 1 :] += feedback[column, column + 1 : mine.stop, None] * errors[column]

@@ -53,7 +53,8 @@ def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> n
     for trial in (*trials, *[best] * ROUNDS[dtype]):
         scale, gain = _improve(x, trial, dtype, weighted, weights)
         better = gain > best_gain
-        best[better], best_gain[better] = scale[better], gain[better]
+        np.copyto(best, scale, where=better)
+        np.copyto(best_gain, gain, where=better)
     return best
 
 
