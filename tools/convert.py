@@ -368,6 +368,11 @@ def convert(arguments: argparse.Namespace) -> int:
         print_plan(
             layout, config.facts, types, max([memory_of_moments(planned.shape) for planned in weighed], default=0)
         )
+        if weighed:
+            print(
+                f"calibration: yalm adds up second moments in {calibrate.size_of_sums(plan) >> 20} MiB, of which it takes "
+                "at most half the memory that is free"
+            )
         return 0
 
     output = arguments.output.resolve()

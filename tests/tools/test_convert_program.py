@@ -29,6 +29,14 @@ def test_dry_run_writes_nothing(tiny, tmp_path, monkeypatch, capsys):
     assert f"{len(tensors)} tensors, {(tmp_path / 'model.bin').stat().st_size} bytes" in out and "MiB" in out
 
 
+def test_dry_run_says_what_calibration_takes(tiny, tmp_path, monkeypatch, capsys):
+    arguments = (tiny("tiny-gqa"), "-o", tmp_path / "model.bin", "--dry-run", "--dtype", "q4")
+    said = "calibration: yalm adds up second moments in 2 MiB"
+    text = ROOT / "tools/yalm_convert/calibration.txt"
+    assert said in hf.call(monkeypatch, capsys, *arguments, "--calibration", text)[1]
+    assert said not in hf.call(monkeypatch, capsys, *arguments, "--calibration", "none")[1]
+
+
 def test_an_existing_file_is_replaced_with_usual_rights(tiny, tmp_path):
     output = tmp_path / "model.bin"
     output.write_text("old")
