@@ -109,6 +109,17 @@ struct many_tile {
     struct many_lines next;
 };
 
+// Brings a float sum of a tile to memory. AVX2's 16 registers do not hold both kinds of sums, and gcc would rather have integer
+// ones in memory through their loop.
+VEC_INLINE void leave_registers(vec *sum)
+{
+#if defined __AVX2__ && !defined __AVXVNNI__ && !defined __AVX512F__
+    __asm__("" : "+m"(*sum));
+#else
+    (void)sum;
+#endif
+}
+
 // c[r][j] += the products of a pair of columns, of 16-bit integers. w: (n_rows, ldw), at the pair; panel: likewise.
 VEC_INLINE void add_pair(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const int16_t *w, ptrdiff_t ldw,
                          const char *panel, ptrdiff_t panel_size)

@@ -182,8 +182,10 @@ VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
     (void)type;
     return ivec_dot8(c, w, x);
 #else
-    if (dtype_quants[type] == DTYPE_Q4)
-        return _mm256_add_epi16(c, _mm256_maddubs_epi16(w, x));
+    if (dtype_quants[type] == DTYPE_Q4) {
+        __asm__("vpaddw %1, %0, %0" : "+x"(c) : "x"(_mm256_maddubs_epi16(w, x))); // as in ivec_accumulate()
+        return c;
+    }
     return ivec_dot8(c, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 #endif
 }

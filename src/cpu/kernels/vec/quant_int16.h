@@ -68,8 +68,10 @@ VEC_INLINE void tile_sums(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_T
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 16
-            for (int j = 0; j < n_vecs; j++)
+            for (int j = 0; j < n_vecs; j++) {
                 c[r][j] = ivec_zero();
+                leave_registers(&f[r][j]);
+            }
         for (ptrdiff_t k = (ptrdiff_t)part * cols; k < (ptrdiff_t)(part + 1) * cols; k += 2)
             add_pair(n_rows, n_vecs, c, w + k, MANY_COLS, a->panel + k * VEC * (ptrdiff_t)sizeof *w, a->panel_size);
 #pragma GCC unroll 16

@@ -162,8 +162,10 @@ VEC_INLINE void tile_group(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 16
-        for (int j = 0; j < n_vecs; j++)
+        for (int j = 0; j < n_vecs; j++) {
             c[r][j] = bytes_start(dtype_has_halves(type) ? starts[j] : record + j * a->panel_size + RECORD_STARTS);
+            leave_registers(&f[r][j]);
+        }
     bytes_tile(type, n_rows, n_vecs, c, (const many_weight *)a->w + g * QUANT_GROUP + half * cols, MANY_COLS, cols,
                record + half * cols * VEC, a->panel_size);
 #pragma GCC unroll 16
