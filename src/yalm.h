@@ -91,7 +91,7 @@ typedef struct yalm_model_info {
     int context_length;              // positions that the model was trained for
     int sliding_window;              // the shortest of any layer; 0: none has one
     int n_windowed_layers;           // layers that have one
-    int n_recurrent_layers;          // layers that have a recurrent state in attention's place
+    int n_recurrent_layers;          // layers that have a recurrent state in attention's place, or beside it
     bool bidirectional;              // it reads whole texts, both ways: vectors and scores are all that it gives
     bool scores;                     // it says how well two texts go together: yalm_score_texts()
     int vector_dim;                  // of vectors of texts; 0: it makes none

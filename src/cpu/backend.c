@@ -236,19 +236,22 @@ static double dense_bytes(const struct cpu_state *s, int n, int64_t position, in
     return config_cached_rows(s->config) * (double)rows * cpu_row_traffic(s, cpu_kind_of(s, layer)->head_dim);
 }
 
+static double seen_bytes(const struct cpu_state *s, int n, int64_t position, int layer)
+{
+    if (cpu_selects(s, n, position, layer))
+        return s->policy->bytes(s, position);
+    if (cpu_decodes(s, layer))
+        return s->policy->bytes(s, position + n - 1);
+    return (double)cpu_kind_of(s, layer)->n_kv_heads * dense_bytes(s, n, position, layer);
+}
+
 static double cpu_step_bytes(const void *state, int n, int64_t position)
 {
     const struct cpu_state *s = state;
     double bytes = 0;
     for (int layer = 0; layer < s->config->n_layers; layer++)
-        if (config_is_recurrent(s->config, layer))
-            bytes += delta_bytes(config_delta(s->config, layer));
-        else if (cpu_selects(s, n, position, layer))
-            bytes += s->policy->bytes(s, position);
-        else if (cpu_decodes(s, layer))
-            bytes += s->policy->bytes(s, position + n - 1);
-        else
-            bytes += (double)cpu_kind_of(s, layer)->n_kv_heads * dense_bytes(s, n, position, layer);
+        bytes += (config_is_recurrent(s->config, layer) ? delta_bytes(config_delta(s->config, layer)) : 0) +
+                 (config_attends(s->config, layer) ? seen_bytes(s, n, position, layer) : 0);
     return bytes;
 }
 

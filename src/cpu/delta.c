@@ -210,9 +210,15 @@ static void point_to_inputs(const struct delta_block *b, const float *rows[], co
 static void weigh(const struct delta_block *b, int t, int head)
 {
     const ptrdiff_t at = (ptrdiff_t)t * b->d->n_value_heads + head;
+    const struct scan_config *scan = &b->d->scan;
     const float x = b->s->decays[at] + b->w->delta.decay_bias[head];
-    b->decays[at] = expf(-b->w->delta.decay_rate[head] * (x > 20 ? x : log1pf(expf(x))));
-    b->betas[at] = 1.0f / (1.0f + expf(-b->s->betas[at]));
+    float dt = x > 20 ? x : log1pf(expf(x));
+    if (scan->dt_min > 0 && dt < scan->dt_min)
+        dt = scan->dt_min;
+    if (scan->dt_max > 0 && dt > scan->dt_max)
+        dt = scan->dt_max;
+    b->decays[at] = expf(-b->w->delta.decay_rate[head] * dt);
+    b->betas[at] = scan->there ? dt : 1.0f / (1.0f + expf(-b->s->betas[at]));
 }
 
 // b->mixed of token t: the part of one head of q, then of k, then of v.
@@ -229,10 +235,11 @@ static void mix_part(const struct delta_block *b, int t, int part)
     const float *rows[CONFIG_MAX_CONV], *given = (query ? s->q : value ? s->v : s->k) + (ptrdiff_t)head * size;
     point_to_inputs(b, rows, given, width, channel, t);
     float *y = b->mixed + (ptrdiff_t)t * b->channels + channel;
-    s->kernels->convolve(y, rows, b->w->delta.conv + channel, b->channels, d->conv_width, size);
+    const float *bias = b->w->scan.conv_bias ? b->w->scan.conv_bias + channel : NULL;
+    s->kernels->convolve(y, rows, b->w->delta.conv + channel, bias, b->channels, d->conv_width, size);
     if (value)
         weigh(b, t, head);
-    else // x / √(Σ x² + 10^-6), and queries by √key_dim besides, said as an rmsnorm
+    else if (!d->scan.there) // x / √(Σ x² + 10^-6), and queries by √key_dim besides, said as an rmsnorm
         s->kernels->rmsnorm(y, y, query ? kind->query_units : kind->key_units, size, 1e-6f / (float)size);
 }
 
@@ -306,11 +313,12 @@ static void recur(const struct delta_block *b, const struct delta_sequence *own,
         .value_dim = d->value_dim,
         .first_col = first_col,
         .last_col = last_col,
+        .scan = d->scan.there,
     });
 }
 
 // Item 0 of a sequence keeps the inputs; the others each have a block of columns of a head's state.
-static void recur_all(const struct delta_block *b, struct member *me)
+static void recur_all(const struct delta_block *b, float *y, struct member *me)
 {
     const int slices = (b->d->value_dim + DELTA_COLS - 1) / DELTA_COLS, items = 1 + b->d->n_value_heads * slices;
     for (struct span span; team_claim_near(me, n_sequences(b) * items, 1, &span);)
@@ -320,31 +328,58 @@ static void recur_all(const struct delta_block *b, struct member *me)
             if (item < 0)
                 keep_inputs(b, &own, NULL, all_channels(b));
             else
-                recur(b, &own, b->s->attended + (ptrdiff_t)own.first * delta_values(b->d), item / slices, first,
+                recur(b, &own, y + (ptrdiff_t)own.first * delta_values(b->d), item / slices, first,
                       first + (left < DELTA_COLS ? left : DELTA_COLS));
         }
 }
 
-// s->attended = silu(gates) ∘ rmsnorm(what came out), head by head.
-static void gate(const struct delta_block *b, struct member *me)
+// y *= silu(gates); both (n)
+static void multiply_gates(struct cpu_state *s, float *y, float *gates, int n)
+{
+    s->kernels->activate[ACTIVATION_SILU](gates, y, n);
+    memcpy(y, gates, sizeof *y * (size_t)n);
+}
+
+// y = silu(gates) ∘ rmsnorm(y), head by head.
+static void gate(const struct delta_block *b, float *y, struct member *me)
 {
     struct cpu_state *s = b->s;
     const int dim = b->d->value_dim;
     for (struct span span; team_claim(me, b->n * b->d->n_value_heads, 4, &span);)
         for (ptrdiff_t i = span.first; i < span.last; i++) {
-            float *y = s->attended + i * dim;
-            s->kernels->rmsnorm(y, y, b->w->delta.value_norm, dim, s->config->norm_eps);
-            s->kernels->activate[ACTIVATION_SILU](s->gates + i * dim, y, dim);
-            memcpy(y, s->gates + i * dim, sizeof *y * (size_t)dim);
+            s->kernels->rmsnorm(y + i * dim, y + i * dim, b->w->delta.value_norm, dim, s->config->norm_eps);
+            multiply_gates(s, y + i * dim, s->gates + i * dim, dim);
         }
 }
 
-void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, struct member *me)
+// y += skip x, head by head; then rmsnorm(silu(z) y), or silu(z) rmsnorm(y), group by group, or silu(z) y.
+static void gate_scan(const struct delta_block *b, float *y, struct member *me)
+{
+    struct cpu_state *s = b->s;
+    const struct delta_config *d = b->d;
+    const int values = delta_values(d), groups = d->scan.norm_groups ? d->scan.norm_groups : 1, dim = values / groups;
+    for (struct span span; team_claim(me, b->n * groups, 1, &span);)
+        for (ptrdiff_t i = span.first; i < span.last; i++) {
+            const int first = (int)(i % groups) * dim;
+            const float *x = b->mixed + i / groups * b->channels + 2 * (ptrdiff_t)delta_keys(d) + first;
+            float *own = y + i * dim, *gates = s->gates + i * dim;
+            for (int j = 0; j < dim; j++)
+                own[j] += b->w->scan.skip[(first + j) / d->value_dim] * x[j];
+            if (!d->scan.norm_first)
+                multiply_gates(s, own, gates, dim);
+            if (d->scan.norm_groups)
+                s->kernels->rmsnorm(own, own, b->w->delta.value_norm + first, dim, d->scan.norm_eps);
+            if (d->scan.norm_first)
+                multiply_gates(s, own, gates, dim);
+        }
+}
+
+void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, float *y, struct member *me)
 {
     const struct delta_block b = block_of(s, turns, n_turns, n, layer, me->apart && n_turns == 0 && n > 1);
     mix(&b, me);
-    recur_all(&b, me);
-    gate(&b, me);
+    recur_all(&b, y, me);
+    (b.d->scan.there ? gate_scan : gate)(&b, y, me);
 }
 
 // All of a convolution alone, for some channels of a sequence: no channel depends on another.

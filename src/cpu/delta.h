@@ -1,10 +1,11 @@
-// Recurrent layers: the gated delta rule or a short convolution in attention's place, and what they carry from token to token.
+// Recurrent layers: the gated delta rule, a scan or a short convolution in attention's place, and what they carry from token to
+// token.
 #pragma once
 #include "cpu/state.h"
 
 // OP_RECUR of n tokens: steps of a run (team.h). They follow each other in s's own session; or, with n_turns = n, each is one
-// turn's, in that one's session.
-void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, struct member *me);
+// turn's, in that one's session. y: (n, delta_values()).
+void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, float *y, struct member *me);
 
 // OP_CONVOLVE, likewise.
 void delta_convolve(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, struct member *me);

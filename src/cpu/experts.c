@@ -20,12 +20,12 @@ void gated_units(struct cpu_state *s, const struct unit_products *units, const f
     }
 }
 
-void plain_units(struct cpu_state *s, const struct product *up, enum activation activation, const float *h, int n,
-                 struct member *me)
+void plain_units(struct cpu_state *s, const struct product *up, type_set types, enum activation activation, const float *h,
+                 int n, struct member *me)
 {
     const struct matrix *w = up->w;
-    matmul_pack(s, me, type_bit(w->dtype), h, n, w->cols);
-    for (struct span rows; matmul_claim(s, me, w, w->rows, n, &rows);) {
+    matmul_pack(s, me, types, h, n, w->cols);
+    for (struct span rows; matmul_claim(s, me, w, n > 0 ? w->rows : 0, n, &rows);) {
         matmul_rows(s, me, up, rows, h, n);
         for (ptrdiff_t t = 0; t < n; t++)
             s->kernels->activate[activation](up->y + t * w->rows + rows.first, s->ones, rows.last - rows.first);
@@ -166,7 +166,7 @@ struct expert_round experts_begin(struct cpu_state *s, const struct step *step, 
     struct expert_round round = {0};
     for (int e = 0; e < s->config->n_experts; e++) {
         const struct expert_weights *w = &step->weights->experts[e];
-        round.unit_types |= type_bit(w->gate.dtype) | type_bit(w->up.dtype);
+        round.unit_types |= (w->gate.data ? type_bit(w->gate.dtype) : 0) | type_bit(w->up.dtype);
         round.down_types |= type_bit(w->down.dtype);
     }
     return round;
@@ -191,6 +191,11 @@ void experts_gather(struct cpu_state *s, const struct step *step, struct expert_
 void experts_units(struct cpu_state *s, const struct step *step, const struct expert_round *round, struct member *me)
 {
     const struct expert_weights *w = round->w;
+    if (step->traits & TRAIT_UNGATED) {
+        plain_units(s, &(struct product){&w->up, w->up_bias, s->expert_units}, round->unit_types, step->activation,
+                    s->expert_in, round->n, me);
+        return;
+    }
     const struct unit_products units = {
         {&w->gate, w->gate_bias, s->expert_units}, &w->up, w->up_bias, round->unit_types, step->activation};
     gated_units(s, &units, s->expert_in, round->n, me);

@@ -10,9 +10,9 @@ struct unit_products {
     type_set types; // of both, or more
     enum activation activation;
 };
-// For n tokens h (n, hidden_dim). Without a gate: up->y = activation(up · h).
-void plain_units(struct cpu_state *state, const struct product *up, enum activation activation, const float *h, int n,
-                 struct member *me);
+// For n tokens h (n, hidden_dim). Without a gate: up->y = activation(up · h); types: those that the tokens are packed for.
+void plain_units(struct cpu_state *state, const struct product *up, type_set types, enum activation activation, const float *h,
+                 int n, struct member *me);
 void gated_units(struct cpu_state *state, const struct unit_products *units, const float *h, int n, struct member *me);
 
 // OP_ROUTE: which of the n tokens h go to which expert.

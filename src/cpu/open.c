@@ -92,10 +92,10 @@ static void prepare_kind(struct cpu_state *s, int i)
 {
     struct cpu_kind *kind = &s->kinds[i];
     const int d = kind->rotary;
-    if (!config_kind_attends(s->config, i)) {
+    if (config_kind_recurs(s->config, i))
         prepare_units(kind, s->config->kinds[i].delta.key_dim);
+    if (!config_kind_attends(s->config, i))
         return;
-    }
     kind->rope_scale = rope_frequencies(kind->inverse_frequency, &s->config->kinds[i].rope, d, kind->kv.context);
     rope_angles(kind->sink_cos, kind->sink_sin, kind->inverse_frequency, kind->rope_scale, d, kind->kv.span - 1);
 }
@@ -133,7 +133,7 @@ void *cpu_open(const struct backend_plan *plan, yalm_error *error)
         s->ones[i] = 1;
     for (int l = 0; s->key_offsets && l < s->config->n_layers; l++) {
         const struct cpu_kind *kind = cpu_kind_of(s, l);
-        if (config_is_recurrent(s->config, l))
+        if (!config_attends(s->config, l))
             continue;
         key_offset(s->key_offsets + (size_t)l * s->kv_dim, s->weights->layers[l].k_bias, s->config,
                    s->config->unrotated_layer[l] ? NULL : kind->inverse_frequency, kind->rope_scale);

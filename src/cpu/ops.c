@@ -164,7 +164,8 @@ static void join(const struct walk *k, const struct step *step, const float *x)
 static void make_units(const struct walk *k, const struct step *step, const float *x)
 {
     if (step->traits & TRAIT_UNGATED) {
-        plain_units(k->s, &(struct product){step->w[0], step->bias[0], k->s->units}, step->activation, x, k->batch.n, k->me);
+        plain_units(k->s, &(struct product){step->w[0], step->bias[0], k->s->units}, type_bit(step->w[0]->dtype),
+                    step->activation, x, k->batch.n, k->me);
         return;
     }
     const struct unit_products units = {{step->w[0], step->bias[0], k->s->units},
@@ -255,7 +256,7 @@ void walk_perform(const struct walk *k, const struct step *step, const float *x)
             attend(s, &k->batch, step, k->me);
         break;
     case OP_RECUR:
-        delta_recur(s, pass->turns, pass->n_turns, n, step->layer, k->me);
+        delta_recur(s, pass->turns, pass->n_turns, n, step->layer, walk_buffer(k, step->out[0]), k->me);
         break;
     case OP_CONVOLVE:
         delta_convolve(s, pass->turns, pass->n_turns, n, step->layer, k->me);

@@ -47,8 +47,8 @@ yalm_status cpu_each_row(void *state, const struct stretch *of_kind, row_taker *
     yalm_status status = YALM_OK;
     for (int layer = 0; layer < s->config->n_layers && status == YALM_OK; layer++) {
         const struct stretch which = of_kind[s->config->kind_of_layer[layer]];
-        if (config_is_recurrent(s->config, layer) && which.end > 0)
-            status = take_carried(s, layer, which.end, take, context);
+        if (config_is_recurrent(s->config, layer) && which.carried > 0)
+            status = take_carried(s, layer, which.carried, take, context);
         const bool keeps = config_kind_keeps(s->config, s->config->kind_of_layer[layer]);
         for (int head = 0; keeps && head < cpu_kind_of(s, layer)->n_kv_heads && status == YALM_OK; head++)
             status = take_head(s, layer, head, which, take, context);

@@ -107,7 +107,7 @@ static void run_experts(const struct walk *k, const struct step *step, const flo
         if (k->batch.last_apart)
             k->me->apart = round.n > 0 && round.last == n - 1;
         const int input = step->observed + 2 * round.number;
-        observe(k, input, s->expert_in, round.n, round.w->gate.cols);
+        observe(k, input, s->expert_in, round.n, round.w->up.cols);
         experts_units(s, step, &round, k->me);
         observe(k, input + 1, s->expert_units, round.n, round.w->down.cols);
         experts_add(s, step, &round, k->me);

@@ -31,7 +31,7 @@ struct cpu_kind {
     float *key_scales, *value_scales; // (layers of the kind, n_kv_heads, kv.capacity) of int8; else NULL
 
     // Of recurrent layers, in each of CARRIED_PLACES (delta.h): (places, layers of the kind, …); all else of such a kind is
-    // NULL.
+    // NULL, but where it attends as well.
     float *states; // (n_value_heads, key_dim, value_dim), in blocks of columns as delta_rule() has them
     float *inputs; // (conv_width - 1, delta_channels())
     // What the last tokens apart brought to each layer (delta.h): (layers of the kind, replay_floats())
@@ -179,7 +179,8 @@ static inline int cpu_group(const struct cpu_state *s)
 }
 static inline size_t cpu_n_ones(const struct cpu_state *s)
 {
-    const size_t units = (size_t)s->recipe.width[BUFFER_UNITS], dim = (size_t)s->config->hidden_dim, q = (size_t)s->q_dim;
+    const size_t wide = (size_t)config_expert_ffn(s->config), layer = (size_t)s->recipe.width[BUFFER_UNITS];
+    const size_t units = wide > layer ? wide : layer, dim = (size_t)s->config->hidden_dim, q = (size_t)s->q_dim;
     return units > dim ? (units > q ? units : q) : dim > q ? dim : q;
 }
 // What a block's results are added to.
@@ -242,7 +243,7 @@ static inline size_t cpu_first_slot(const struct cpu_state *s, int layer, int kv
 // Where the attention method is at work, and the place of the seen layer among those of which it keeps something.
 static inline bool cpu_is_far(const struct cpu_state *s, int layer)
 {
-    return cpu_keeper_of(s, layer) == s->far && config_kind_attends(s->config, s->config->kind_of_layer[layer]);
+    return cpu_keeper_of(s, layer) == s->far && config_attends(s->config, layer);
 }
 static inline size_t cpu_far_place(const struct cpu_state *s, int layer)
 {

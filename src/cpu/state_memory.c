@@ -44,10 +44,8 @@ static void carve_kv(struct cpu_state *s, struct carver *c)
 {
     for (int i = 0; i < config_n_kinds(s->config); i++) {
         struct cpu_kind *kind = &s->kinds[i];
-        if (!config_kind_attends(s->config, i)) {
+        if (config_kind_recurs(s->config, i))
             carve_carried(s, c, i);
-            continue;
-        }
         if (!config_kind_keeps(s->config, i))
             continue;
         const size_t rows = (size_t)config_n_layers_of(s->config, i) * kind->n_kv_heads * kind->kv.capacity;
@@ -69,11 +67,12 @@ static void carve_kinds(struct cpu_state *s, struct carver *c)
     for (int i = 0; i < config_n_kinds(s->config); i++) {
         struct cpu_kind *kind = &s->kinds[i];
         const size_t half = kind->rotary / 2;
-        if (!config_kind_attends(s->config, i)) {
+        if (config_kind_recurs(s->config, i)) {
             kind->query_units = carve(c, s->config->kinds[i].delta.key_dim, sizeof(float));
             kind->key_units = carve(c, s->config->kinds[i].delta.key_dim, sizeof(float));
-            continue;
         }
+        if (!config_kind_attends(s->config, i))
+            continue;
         kind->inverse_frequency = carve(c, half, sizeof(double));
         kind->cos = carve(c, s->chunk * half, sizeof(float));
         kind->sin = carve(c, s->chunk * half, sizeof(float));
@@ -121,7 +120,8 @@ static void carve_recurrence(struct cpu_state *s, struct carver *c)
     const size_t chunk = s->chunk;
     s->mixed = carve(c, chunk * config_most_of(s->config, delta_channels), sizeof(float));
     s->decays = carve(c, chunk * s->recipe.width[BUFFER_DECAYS], sizeof(float));
-    s->betas = carve(c, chunk * s->recipe.width[BUFFER_BETAS], sizeof(float));
+    s->betas =
+        carve(c, chunk * s->recipe.width[BUFFER_DECAYS], sizeof(float)); // as many, though no step of a scan's writes them
 }
 
 // The most of any kind: of its queries that are in parts at once, and of their components.

@@ -70,9 +70,9 @@ struct input_sums;
 struct key_record;
 struct learning;
 
-// Positions [first, end) of the layers of a kind.
+// Of a kind's layers: rows of positions [first, end), and what those that are recurrent carry before `carried`; 0: without.
 struct stretch {
-    int64_t first, end;
+    int64_t first, end, carried;
 };
 
 // Takes a piece of the cache: reads it, or writes it.

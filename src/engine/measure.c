@@ -15,10 +15,10 @@ static double dense_bytes(const yalm_session *s, int n, int64_t depth)
     double bytes = 0;
     for (int kind = 0; kind < config_n_kinds(c); kind++) {
         const struct kv_policy *kv = &s->kv[kind];
-        if (!config_kind_attends(c, kind)) {
+        if (config_kind_recurs(c, kind))
             bytes += config_n_layers_of(c, kind) * delta_bytes(&c->kinds[kind].delta);
+        if (!config_kind_attends(c, kind))
             continue;
-        }
         const int64_t first = kv_first_visible(kv, depth), last = depth + n;
         const double rows = (double)(last - first + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0));
         bytes += config_cached_rows(c) * rows * config_n_layers_of(c, kind) * config_kind_kv_heads(c, kind) *

@@ -17,14 +17,14 @@ static bool is_ring(const yalm_session *s, int kind)
 static struct stretch rows_of(const yalm_session *s, int kind, int64_t first, int64_t end)
 {
     const int64_t visible = kv_first_visible(&s->kv[kind], end);
-    return (struct stretch){is_ring(s, kind) && visible > first ? visible : first, end};
+    return (struct stretch){is_ring(s, kind) && visible > first ? visible : first, end, 0};
 }
 
 // What each_row() hands over of one kind of layer alone.
 static yalm_status each_of_kind(yalm_session *s, int kind, struct stretch rows, row_taker *take, void *context,
                                 yalm_error *error)
 {
-    struct stretch of_kind[CONFIG_MAX_KINDS] = {{0, 0}};
+    struct stretch of_kind[CONFIG_MAX_KINDS] = {{0, 0, 0}};
     of_kind[kind] = rows;
     return s->backend->each_row(s->state, of_kind, take, context, error);
 }
@@ -62,8 +62,8 @@ static yalm_status each_carried(yalm_session *s, int64_t position, row_taker *ta
 {
     yalm_status status = YALM_OK;
     for (int kind = 0; kind < config_n_kinds(&s->model->config) && status == YALM_OK; kind++)
-        if (!has_rows(s, kind))
-            status = each_of_kind(s, kind, (struct stretch){0, position}, take, context, error);
+        if (config_kind_recurs(&s->model->config, kind))
+            status = each_of_kind(s, kind, (struct stretch){0, 0, position}, take, context, error);
     return status;
 }
 
@@ -75,7 +75,7 @@ static size_t block_bytes(yalm_session *s, int kind, int n)
     const int visible = s->kv[kind].span - 1;
     const int rows = is_ring(s, kind) && visible < n ? visible : n;
     size_t bytes = 0;
-    return each_of_kind(s, kind, (struct stretch){0, rows}, measure, &bytes, NULL) == YALM_OK ? bytes : 0;
+    return each_of_kind(s, kind, (struct stretch){0, rows, 0}, measure, &bytes, NULL) == YALM_OK ? bytes : 0;
 }
 
 size_t yalm_page_bytes(yalm_session *s, int n)
@@ -191,7 +191,7 @@ yalm_status yalm_page_load(yalm_session *s, const int32_t *tokens, int n, const 
     for (int i = 0; i < n_pages; i++)
         load_page(s, pages[i], (int64_t)i * n, n, common, end);
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
-        if (!has_rows(s, kind) || (is_ring(s, kind) && kv_first_visible(&s->kv[kind], end) > 0))
+        if (config_kind_recurs(&s->model->config, kind) || (is_ring(s, kind) && kv_first_visible(&s->kv[kind], end) > 0))
             s->floor = end;
     memcpy(s->history, tokens, sizeof *tokens * (size_t)end);
     s->position = s->high_water = s->settled = end;

@@ -84,9 +84,7 @@ static struct kind kind_of(const struct kv_policy *kv)
 static void find_written(const yalm_session *s, int64_t position, int64_t high_water, struct stretch *of_kind)
 {
     for (int i = 0; i < config_n_kinds(&s->model->config); i++)
-        of_kind[i] = !config_kind_attends(&s->model->config, i)
-                         ? (struct stretch){0, position}
-                         : (struct stretch){0, high_water < s->kv[i].capacity ? high_water : s->kv[i].capacity};
+        of_kind[i] = (struct stretch){0, high_water < s->kv[i].capacity ? high_water : s->kv[i].capacity, position};
 }
 
 static uint32_t has_offset_keys(const yalm_session *s)

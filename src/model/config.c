@@ -17,9 +17,8 @@ enum {
     MAX_DIM = CONFIG_MAX_DIM,
     MAX_HEADS = 1 << 14,
     MAX_HEAD_DIM = 1 << 12,
-    MAX_DELTA_HEADS = 1 << 12, // three for each token of a batch are numbered by an int
-    MAX_VOCAB = 1 << 24,       // float32 still tells all ids apart
-    MAX_CONTEXT = 1 << 28,     // positions plus a chunk stay far inside int
+    MAX_VOCAB = 1 << 24,   // float32 still tells all ids apart
+    MAX_CONTEXT = 1 << 28, // positions plus a chunk stay far inside int
     MAX_EXPERTS = 1 << 10,
     MAX_TOKEN_TYPES = 1 << 8, // a batch has a byte for each token's
 };
@@ -126,8 +125,8 @@ static const struct member {
 #undef AT
 #undef FACTOR
 // Members with readers of their own.
-static const char *const others[] = {"architecture", "activation",       "rope", "bos",     "eos",   "kinds",
-                                     "dense_layers", "unrotated_layers", "mtp",  "pooling", "score", "latent"};
+static const char *const others[] = {"architecture",     "activation",    "rope", "bos",     "eos",   "kinds",  "dense_layers",
+                                     "unrotated_layers", "no_ffn_layers", "mtp",  "pooling", "score", "latent", "delta"};
 enum { N_MEMBERS = sizeof members / sizeof *members, N_OTHERS = sizeof others / sizeof *others };
 
 static yalm_status check_members(const struct config_reader *r)
@@ -320,41 +319,9 @@ static yalm_status read_members(struct config_reader *r)
         status = read_latent(r);
     if (status == YALM_OK)
         status = read_layers(r, "unrotated_layers", c->unrotated_layer, &c->n_unrotated_layers);
-    return status == YALM_OK ? read_layers(r, "dense_layers", c->dense_layer, &c->n_dense_layers) : status;
-}
-
-static yalm_status read_delta(struct delta_config *delta, const struct json_object *kind, yalm_error *error)
-{
-    static const char *const keys[] = {"n_key_heads", "n_value_heads", "key_dim", "value_dim", "conv_width", "tiled"};
-    const struct {
-        int min, max, *value;
-    } sizes[] = {{1, MAX_DELTA_HEADS, &delta->n_key_heads},
-                 {1, MAX_DELTA_HEADS, &delta->n_value_heads},
-                 {1, MAX_HEAD_DIM, &delta->key_dim},
-                 {1, MAX_HEAD_DIM, &delta->value_dim},
-                 {2, CONFIG_MAX_CONV, &delta->conv_width}};
-    struct json_object object;
-    yalm_status status = json_get_object(&object, kind, "delta", "config.kinds.delta", error);
     if (status == YALM_OK)
-        status = json_only(&object, keys, sizeof keys / sizeof *keys, error);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == YALM_OK; i++) {
-        int64_t value = 0;
-        status = json_get_integer(&value, &object, keys[i], sizes[i].min, sizes[i].max, error);
-        *sizes[i].value = (int)value;
-    }
-    if (status == YALM_OK && json_has(&object, "tiled"))
-        status = json_get_bool(&delta->tiled, &object, "tiled", error);
-    if (status != YALM_OK)
-        return status;
-    if (delta->n_value_heads % delta->n_key_heads != 0)
-        return error_set(error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.kinds.delta.n_value_heads': found %d, expected a multiple of n_key_heads = %d",
-                         kind->path, delta->n_value_heads, delta->n_key_heads);
-    if ((int64_t)delta->n_key_heads * delta->key_dim > MAX_DIM || (int64_t)delta->n_value_heads * delta->value_dim > MAX_DIM)
-        return error_set(error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.kinds.delta': heads times 'key_dim' or 'value_dim': expected at most %d",
-                         kind->path, MAX_DIM);
-    return YALM_OK;
+        status = read_layers(r, "no_ffn_layers", c->no_ffn_layer, &c->n_no_ffn_layers);
+    return status == YALM_OK ? read_layers(r, "dense_layers", c->dense_layer, &c->n_dense_layers) : status;
 }
 
 // A short convolution alone, of the stream's width.
@@ -426,7 +393,7 @@ static yalm_status read_kind(struct config_reader *r, const cJSON *node, int kin
                                                : of_attention,
                                    recurs || convolves ? 2 : 7, r->error);
     if (status == YALM_OK)
-        status = recurs      ? read_delta(&c->kinds[kind].delta, &inner.object, r->error)
+        status = recurs      ? delta_read(&c->kinds[kind].delta, &inner.object, r->error)
                  : convolves ? read_conv(&c->kinds[kind].delta, &inner.object, c->hidden_dim, r->error)
                              : read_attention(&c->kinds[kind], &inner.object, c, r->error);
     if (status == YALM_OK)
@@ -449,6 +416,8 @@ static yalm_status read_kinds(struct config_reader *r)
     struct model_config *c = r->config;
     const cJSON *list;
     yalm_status status = rope_read(&c->kinds[0].rope, &r->object, "config.rope", config_kind_rotary(c, 0), r->error);
+    if (status == YALM_OK && json_has(&r->object, "delta"))
+        status = delta_read(&c->kinds[0].delta, &r->object, r->error);
     if (status != YALM_OK || !json_has(&r->object, "kinds"))
         return status;
     status = json_get_array(&list, &r->object, "kinds", r->error);

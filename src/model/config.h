@@ -29,6 +29,17 @@ enum {
     CONFIG_MAX_DIM = 1 << 20 // hidden_dim, ffn_dim, and n_heads * head_dim: rows and columns of a layer's matrices
 };
 
+// What makes a recurrent layer a selective state space (Mamba-2: Dao and Gu, arXiv 2405.21060): C, B and x are q, k and v, as
+// they come from the convolution. A head's state decays by e^(-rate dt), and takes in dt x ⊗ B.
+struct scan_config {
+    bool there;
+    bool conv_bias;
+    int norm_groups; // of heads' values: RMSNorm of each, of what comes out and is gated; 0: no norm
+    bool norm_first; // the gate comes behind it
+    float norm_eps;
+    float dt_min, dt_max; // of softplus(dt + bias); 0: no bound
+};
+
 // A recurrent layer: in attention's place each value head has a matrix that is carried from token to token (Gated DeltaNet:
 // Yang, Kautz and Hatamizadeh, arXiv 2412.06464). Or there is a short convolution alone, between two gates (LFM2: arXiv
 // 2511.23404).
@@ -39,6 +50,7 @@ struct delta_config {
     bool tiled;                     // value head i goes with key head i mod n_key_heads; else neighbours share one
     int conv_dim;                   // channels of a convolution alone
     bool conv_bias;                 // of such a layer: its products, the convolution and o have biases
+    struct scan_config scan;
 };
 
 // Multi-head latent attention (DeepSeek-AI, arXiv 2405.04434): heads' keys and values are products of one latent a token, which
@@ -50,7 +62,8 @@ struct latent_config {
     float norm_eps;                // of the latents' norms
 };
 
-// What layers of one kind have in common: attention, and how far back it sees and how it rotates; or a recurrence.
+// What layers of one kind have in common: attention, and how far back it sees and how it rotates; or a recurrence. Kind 0 may
+// have both, side by side: a scan.
 struct layer_kind {
     int sliding_window; // 0: none
     struct rope_config rope;
@@ -89,6 +102,8 @@ struct model_config {
     bool raw_expert_weights; // the softmax's over all experts, not renormalised over the active ones
     int n_dense_layers;      // of a model with experts: layers that have none
     bool dense_layer[CONFIG_MAX_LAYERS + 1];
+    int n_no_ffn_layers; // that end behind attention, or the recurrence
+    bool no_ffn_layer[CONFIG_MAX_LAYERS + 1];
     bool tied_embeddings, attention_bias, qkv_bias, mlp_bias; // attention_bias: of q, k, v and o; qkv_bias: of the first three
     float attention_scale, embedding_scale;                   // of scores, of the embedding; 0: 1 / sqrt(head_dim), 1
     int n_unrotated_layers;                                   // whose queries and keys are as they are at every position
@@ -170,9 +185,17 @@ static inline bool config_is_recurrent(const struct model_config *config, int la
 {
     return config_delta(config, layer)->conv_width > 0;
 }
+static inline bool config_kind_recurs(const struct model_config *config, int kind)
+{
+    return config->kinds[kind].delta.n_value_heads > 0;
+}
 static inline bool config_kind_attends(const struct model_config *config, int kind)
 {
-    return config->kinds[kind].delta.conv_width == 0;
+    return kind == 0 || !config_kind_recurs(config, kind);
+}
+static inline bool config_attends(const struct model_config *config, int layer)
+{
+    return config_kind_attends(config, config->kind_of_layer[layer]);
 }
 // Of a layer's attention, and of its gate and up where it has no experts.
 static inline int config_kind_head_dim(const struct model_config *config, int kind)
@@ -255,7 +278,7 @@ static inline bool config_recurs(const struct model_config *config)
 {
     bool any = false;
     for (int kind = 0; kind < config_n_kinds(config); kind++)
-        any |= !config_kind_attends(config, kind);
+        any |= config_kind_recurs(config, kind);
     return any;
 }
 
@@ -378,7 +401,11 @@ static inline bool config_has_experts(const struct model_config *config, int lay
     return config->n_experts > 0 && !config->dense_layer[layer];
 }
 
+struct json_object;
+
 // Refuses, by name, what is missing, extra, out of range, unknown or contradictory.
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error);
+// Reads `delta` of an object of the metadata.
+yalm_status delta_read(struct delta_config *delta, const struct json_object *of, yalm_error *error);
 // Refuses facts that contradict each other.
 yalm_status config_check(const struct model_config *config, const char *path, yalm_error *error);

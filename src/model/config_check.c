@@ -82,7 +82,6 @@ static const char *encoder_fact(const struct model_config *c)
         {c->bidirectional, "bidirectional"},
         {c->layer_norm, "layer_norm"},
         {c->post_norm, "post_norm"},
-        {c->ungated, "ungated"},
         {c->learned_positions, "learned_positions"},
         {c->n_token_types > 0, "n_token_types"},
         {c->embedding_norm, "embedding_norm"},
@@ -109,8 +108,8 @@ static yalm_status check_encoder(const struct check *r)
         return refuse_beside(r, "alibi", "fewer KV heads than heads, kinds of layers, bidirectional or an MTP head");
     if (c->one_norm && !c->parallel)
         return refuse_beside(r, "one_norm", "blocks that come one after the other");
-    if (c->ungated && c->activation == ACTIVATION_CLAMPED)
-        return refuse_beside(r, "ungated", "activation clamped, which adds 1 to what there is none of");
+    if (c->ungated && (c->activation == ACTIVATION_CLAMPED || c->layer_input_dim > 0 || c->expert_norms))
+        return refuse_beside(r, "ungated", "activation clamped, which adds 1 to what there is none of, or Gemma 4's facts");
     if (c->norm_bias && !c->layer_norm)
         return refuse_beside(r, "norm_bias", "RMSNorm, which has none");
     if (c->post_norm && (c->norms_after || c->norms_around || c->bare_first))
@@ -127,6 +126,22 @@ static yalm_status check_encoder(const struct check *r)
         return refuse_beside(r, "score", "shared keys or, by the last token, pooling");
     if (c->score_normed && !c->layer_norm)
         return refuse_beside(r, "score.normed", "RMSNorm");
+    return YALM_OK;
+}
+
+// Attention and a recurrence side by side, and layers that end behind either.
+static yalm_status check_scan(const struct check *r)
+{
+    const struct model_config *c = r->config;
+    bool scans = false;
+    for (int kind = 0; kind < config_n_kinds(c); kind++)
+        scans |= c->kinds[kind].delta.scan.there;
+    if (config_kind_recurs(c, 0) && (!c->kinds[0].delta.scan.there || c->n_more_kinds > 0))
+        return refuse_beside(r, "delta", "kinds of layers, or without 'scan'");
+    if (c->n_no_ffn_layers > 0 && !scans)
+        return refuse_beside(r, "no_ffn_layers", "layers none of which has a 'scan'");
+    if (scans && (c->parallel || c->post_norm || c->norms_after || c->norms_around || c->latent.kv_rank || c->mtp.there))
+        return refuse_beside(r, "kinds.delta.scan", "parallel blocks, norms behind them, latents or an MTP head");
     return YALM_OK;
 }
 
@@ -181,6 +196,8 @@ yalm_status config_check(const struct model_config *config, const char *config_p
         status = check_encoder(r);
     if (status == YALM_OK)
         status = check_latent(r);
+    if (status == YALM_OK)
+        status = check_scan(r);
     if (status == YALM_OK)
         status = check_groups(r);
     if (status != YALM_OK)

@@ -23,6 +23,8 @@ struct visit {
 static void visit_one(const struct visit *visit, const char *within, const char *part, int input, const struct matrix *m)
 {
     char name[NAME_ROOM];
+    if (!m->data) // the model has none
+        return;
     snprintf(name, sizeof name, "%s%s", within, part);
     visit->to(visit->context, name, input, m);
 }
@@ -44,9 +46,13 @@ static void visit_layer(const struct visit *visit, const struct model_config *co
     const char *const names[] = {"q", latent ? "kv_a" : "k", "v", "output_gate", "q_a"};
     const struct matrix *const of_stream[] = {&w->q, &w->k, &w->v, &w->output_gate, &w->latent.q_a};
     for (int i = q_reads_latent; i < 5; i++)
-        if (of_stream[i]->data)
-            visit_one(visit, within, names[i], first + INPUT_QKV, of_stream[i]);
+        visit_one(visit, within, names[i], first + INPUT_QKV, of_stream[i]);
     visit_one(visit, within, "o", first + INPUT_O, &w->o);
+    const char *const of_scan[] = {"scan.c", "scan.b", "scan.x", "scan.z"};
+    const struct matrix *const scanned[] = {&w->scan.c, &w->scan.b, &w->scan.x, &w->scan.z};
+    for (int i = 0; i < 4; i++)
+        visit_one(visit, within, of_scan[i], first + INPUT_QKV, scanned[i]);
+    visit_one(visit, within, "scan.o", first + INPUT_SCAN_O, &w->scan.o);
     if (!w->router.data) {
         visit_ffn(visit, within, first + INPUT_FFN, first + INPUT_DOWN, &w->experts[0]);
         return;
@@ -56,8 +62,7 @@ static void visit_layer(const struct visit *visit, const struct model_config *co
         visit_ffn(visit, within, input, input + 1, &w->experts[e]);
     }
     snprintf(within, sizeof within, "layers.%d.shared.", layer);
-    if (w->shared.gate.data)
-        visit_ffn(visit, within, first + INPUT_FFN, first + INPUT_DOWN, &w->shared);
+    visit_ffn(visit, within, first + INPUT_FFN, first + INPUT_DOWN, &w->shared);
 }
 
 void importance_each(const struct model_config *config, const struct model_weights *weights, importance_visitor *visit,

@@ -21,8 +21,9 @@ static inline int importance_block(int cols)
     return blocks == 1 ? cols : ((cols + blocks - 1) / blocks + GROUP - 1) / GROUP * GROUP;
 }
 
-// Inputs of a layer. From INPUT_EXPERTS on each expert has two: what gate and up read, and what down reads.
-enum { INPUT_QKV, INPUT_O, INPUT_FFN, INPUT_DOWN, INPUT_EXPERTS };
+// Inputs of a layer; a scan's C, B, x and z read INPUT_QKV, too. From INPUT_EXPERTS on each expert has two: what gate and up
+// read, and what down reads.
+enum { INPUT_QKV, INPUT_O, INPUT_FFN, INPUT_DOWN, INPUT_SCAN_O, INPUT_EXPERTS };
 
 // A layer's input among all; the classifier's is the one that follows the last layer's.
 static inline int importance_input(const struct model_config *config, int layer, int which)

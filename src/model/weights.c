@@ -88,7 +88,8 @@ static void bind_norms(struct binder *b, struct layer_weights *w, int l)
     const struct model_config *c = b->config;
     const bool bare = c->bare_first && l == 0;
     const float *attention = bare ? NULL : take_vector(b, layer_name(l, -1, "attention_norm").text, c->hidden_dim);
-    const float *ffn = c->one_norm ? attention : take_vector(b, layer_name(l, -1, "ffn_norm").text, c->hidden_dim);
+    const bool no_norm = c->one_norm || c->no_ffn_layer[l];
+    const float *ffn = no_norm ? attention : take_vector(b, layer_name(l, -1, "ffn_norm").text, c->hidden_dim);
     if (c->norm_bias && attention)
         w->attention_norm_bias = take_vector(b, layer_name(l, -1, "attention_norm_bias").text, c->hidden_dim);
     if (c->norm_bias)
@@ -141,6 +142,26 @@ static void bind_convolution(struct binder *b, struct layer_weights *w, int l)
     w->delta.conv = take_matrix(b, layer_name(l, -1, "conv").text, d->conv_width, dim, false).data;
     if (d->conv_bias)
         w->delta.conv_bias = take_vector(b, layer_name(l, -1, "conv_bias").text, dim);
+}
+
+static void bind_scan(struct binder *b, struct layer_weights *w, int l)
+{
+    const struct delta_config *d = config_delta(b->config, l);
+    const int dim = b->config->hidden_dim, keys = delta_keys(d), values = delta_values(d);
+    w->scan.c = take_matrix(b, layer_name(l, -1, "scan.c").text, keys, dim, true);
+    w->scan.b = take_matrix(b, layer_name(l, -1, "scan.b").text, keys, dim, true);
+    w->scan.x = take_matrix(b, layer_name(l, -1, "scan.x").text, values, dim, true);
+    w->scan.z = take_matrix(b, layer_name(l, -1, "scan.z").text, values, dim, true);
+    w->scan.o = take_matrix(b, layer_name(l, -1, "scan.o").text, dim, values, true);
+    w->scan.skip = take_vector(b, layer_name(l, -1, "scan.skip").text, d->n_value_heads);
+    w->delta.conv = take_matrix(b, layer_name(l, -1, "scan.conv").text, d->conv_width, delta_channels(d), false).data;
+    if (d->scan.conv_bias)
+        w->scan.conv_bias = take_vector(b, layer_name(l, -1, "scan.conv_bias").text, delta_channels(d));
+    w->delta.decay = take_matrix(b, layer_name(l, -1, "scan.dt").text, d->n_value_heads, dim, false);
+    w->delta.decay_bias = take_vector(b, layer_name(l, -1, "scan.dt_bias").text, d->n_value_heads);
+    w->delta.decay_rate = take_vector(b, layer_name(l, -1, "scan.rate").text, d->n_value_heads);
+    if (d->scan.norm_groups)
+        w->delta.value_norm = take_vector(b, layer_name(l, -1, "scan.norm").text, values);
 }
 
 static void bind_attention(struct binder *b, struct layer_weights *w, int l)
@@ -221,7 +242,8 @@ static void bind_shared(struct binder *b, struct layer_weights *layer, int l)
 {
     struct expert_weights *w = &layer->shared;
     const int dim = b->config->hidden_dim, ffn_dim = b->config->shared_ffn_dim;
-    w->gate = take_matrix(b, layer_name(l, -1, "shared.gate").text, ffn_dim, dim, true);
+    if (!b->config->ungated)
+        w->gate = take_matrix(b, layer_name(l, -1, "shared.gate").text, ffn_dim, dim, true);
     w->up = take_matrix(b, layer_name(l, -1, "shared.up").text, ffn_dim, dim, true);
     w->down = take_matrix(b, layer_name(l, -1, "shared.down").text, dim, ffn_dim, true);
     if (b->config->shared_gate)
@@ -262,6 +284,8 @@ static void bind_experts(struct binder *b, struct layer_weights *w, int l)
     const struct model_config *c = b->config;
     const int n = c->n_experts ? c->n_experts : 1;
     w->experts = b->weights->layers[0].experts + (size_t)l * n; // one block for all layers
+    if (c->no_ffn_layer[l])
+        return;
     if (!config_has_experts(c, l)) {
         bind_expert(b, w->experts, l, -1);
         return;
@@ -342,10 +366,12 @@ static void bind_all(struct binder *b)
         bind_inputs(b);
     for (int l = 0; l < config_n_listed(c) && b->status == YALM_OK; l++) {
         bind_norms(b, &w->layers[l], l);
-        (config_delta(c, l)->conv_dim ? bind_convolution
-         : config_is_recurrent(c, l)  ? bind_recurrence
-         : c->latent.kv_rank          ? bind_latent
-                                      : bind_attention)(b, &w->layers[l], l);
+        if (config_delta(c, l)->conv_dim)
+            bind_convolution(b, &w->layers[l], l);
+        else if (config_is_recurrent(c, l))
+            (config_delta(c, l)->scan.there ? bind_scan : bind_recurrence)(b, &w->layers[l], l);
+        if (config_attends(c, l))
+            (c->latent.kv_rank ? bind_latent : bind_attention)(b, &w->layers[l], l);
         bind_experts(b, &w->layers[l], l);
         if (c->layer_input_dim)
             bind_input(b, &w->layers[l], l);

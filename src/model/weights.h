@@ -28,7 +28,7 @@ static inline type_set type_bit(enum dtype type)
 }
 
 struct expert_weights {
-    struct matrix gate, up;                       // (ffn_dim, hidden_dim)
+    struct matrix gate, up;                       // (ffn_dim, hidden_dim); gate.data NULL: none
     struct matrix down;                           // (hidden_dim, ffn_dim)
     const float *gate_bias, *up_bias, *down_bias; // NULL: none
 };
@@ -41,6 +41,16 @@ struct delta_weights {
     struct matrix decay, beta; // (n_value_heads, hidden_dim), fp32
     const float *decay_bias, *decay_rate; // (n_value_heads)
     const float *value_norm;              // (value_dim), of each head of what comes out
+};
+
+// What a scan has in q's, k's and v's place, and in gates' and o's, besides conv, decay (dt), its bias and rate, and value_norm
+// (delta_values(), or NULL).
+struct scan_weights {
+    struct matrix c, b;     // (delta_keys(), hidden_dim)
+    struct matrix x, z;     // (delta_values(), hidden_dim)
+    struct matrix o;        // (hidden_dim, delta_values())
+    const float *conv_bias; // (delta_channels()); NULL: none
+    const float *skip;      // (n_value_heads): y += skip x
 };
 
 // What layers with latents have besides q, k and o. There q reads q_a's latent where there is one. k makes the latent of keys,
@@ -63,6 +73,7 @@ struct layer_weights {
     const float *output_gate_bias;                  // NULL: none
     struct delta_weights
         delta; // of recurrent layers, whose q and k are (delta_keys(), hidden_dim), and v (delta_values(), hidden_dim)
+    struct scan_weights scan;
     struct latent_weights latent;
     // (head_dim), of each head, or with whole_qk_norm (rows of the matrix); of latents (q_rank), (kv_rank); NULL: none
     const float *q_norm, *k_norm;
@@ -72,7 +83,7 @@ struct layer_weights {
     const float *router_choice_bias; // (n_experts), with sigmoid_router; NULL: none
     struct expert_weights *experts;  // (n_experts, or 1 where the layer is dense)
     const float *router_scale;       // (n_experts), of their weights; NULL: none
-    struct expert_weights shared;    // of all tokens, beside those; gate.data NULL: none
+    struct expert_weights shared;    // of all tokens, beside those; up.data NULL: none
     // RMSNorm of what experts read and of what they add, and of what the shared one adds: (hidden_dim); NULL: none.
     const float *expert_norm, *expert_post_norm, *shared_post_norm;
     struct matrix shared_router;                // (1, hidden_dim), fp32: that one's weight's logit; data NULL: it is 1

@@ -152,7 +152,34 @@ static void latent_attention(struct writer *out)
     add(out, &w->o, NULL, BUFFER_HEADS, w->attention_post_norm, input(out, INPUT_O), true);
 }
 
-// x += o · attention(q, k, v of rmsnorm(x))
+// to = what a scan makes of C, B and x of rmsnorm(x). Beside attention its input was observed there.
+static void scan(struct writer *out, enum buffer to)
+{
+    const struct layer_weights *w = out->w;
+    const int observed = config_attends(out->config, out->layer) ? NOT_OBSERVED : input(out, INPUT_QKV);
+    struct step step = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = observed};
+    multiply(&step, &w->scan.c, NULL, BUFFER_Q);
+    multiply(&step, &w->scan.b, NULL, BUFFER_K);
+    multiply(&step, &w->scan.x, NULL, BUFFER_V);
+    step.n_exact = 3;
+    multiply(&step, &w->scan.z, NULL, BUFFER_GATES);
+    multiply(&step, &w->delta.decay, NULL, BUFFER_DECAYS);
+    step.n_narrow = 1;
+    put_step(out, step);
+    put_step(out, (struct step){.op = OP_RECUR,
+                                .out = {to},
+                                .weights = w,
+                                .attending = attending(out->config, out->layer),
+                                .delta = config_delta(out->config, out->layer),
+                                .traits = TRAIT_SCAN});
+}
+
+static void add_scan(struct writer *out, enum buffer from)
+{
+    add(out, &out->w->scan.o, NULL, from, NULL, input(out, INPUT_SCAN_O), true);
+}
+
+// x += o · attention(q, k, v of rmsnorm(x)); where a scan stands beside it, that adds to x, too.
 static void attention(struct writer *out)
 {
     const struct model_config *c = out->config;
@@ -176,15 +203,24 @@ static void attention(struct writer *out)
     attend(out);
     if (c->output_gate)
         put_step(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}, .attending = how});
+    if (config_is_recurrent(c, out->layer)) // it reads x before anything is added to it
+        scan(out, BUFFER_UNITS);
     add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
+    if (config_is_recurrent(c, out->layer))
+        add_scan(out, BUFFER_UNITS);
     if (c->post_norm)
         norm(out, w->attention_norm, w->attention_norm_bias);
 }
 
-// x += o · what the delta rule makes of q, k and v of rmsnorm(x)
+// x += o · what the delta rule, or a scan, makes of q, k and v of rmsnorm(x)
 static void recurrence(struct writer *out)
 {
     const struct layer_weights *w = out->w;
+    if (config_delta(out->config, out->layer)->scan.there) {
+        scan(out, BUFFER_ATTENDED);
+        add_scan(out, BUFFER_ATTENDED);
+        return;
+    }
     struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = input(out, INPUT_QKV)};
     multiply(&qkv, &w->q, NULL, BUFFER_Q);
     multiply(&qkv, &w->k, NULL, BUFFER_K);
@@ -253,7 +289,7 @@ static void chosen_experts(struct writer *out, bool ends_block)
                                 .n_active = c->n_active_experts,
                                 .raw_weights = c->raw_expert_weights,
                                 .activation = c->activation,
-                                .traits = activation_trait(c),
+                                .traits = activation_trait(c) | (c->ungated ? TRAIT_UNGATED : 0u),
                                 .observed = input(out, INPUT_EXPERTS),
                                 .ends_block = ends_block});
 }
@@ -337,13 +373,14 @@ static void layer(struct writer *out)
 {
     if (config_delta(out->config, out->layer)->conv_dim)
         convolution(out);
-    else if (config_is_recurrent(out->config, out->layer))
+    else if (!config_attends(out->config, out->layer))
         recurrence(out);
     else if (out->config->latent.kv_rank)
         latent_attention(out);
     else
         attention(out);
-    feed_forward(out);
+    if (!out->config->no_ffn_layer[out->layer])
+        feed_forward(out);
     if (out->config->layer_input_dim)
         own_input(out);
     if (out->config->layer_scale)

@@ -16,7 +16,7 @@ enum op {
     OP_HEAD_NORM,  // RMSNorm of each head of q and k, before rotation (Henry et al., arXiv 2010.04245)
     OP_HEADS,      // out = of each head w[0]'s rows for it · its part of in, and what of it goes along as it is
     OP_ATTEND,     // attended = attention of q, rotated, to all keys that it sees, once k and v are among them
-    OP_RECUR,      // attended = what a recurrent layer makes of q, k, v, gates, decays and betas (Gated DeltaNet)
+    OP_RECUR,      // out = what a recurrent layer makes of q, k, v, gates, decays and betas (Gated DeltaNet, Mamba-2)
     OP_CONVOLVE,   // attended = q ∘ (a convolution of k ∘ v over the last tokens + its bias)
     OP_GATE,       // attended *= 1 / (1 + e^-gates)
     OP_ADD,        // x += w · in + bias
@@ -65,18 +65,20 @@ enum trait {
     TRAIT_NORM_BEHIND = 1 << 10, // ADD: what is added is its rmsnorm
     TRAIT_ACTIVATION = 1 << 11,  // UNITS, EXPERTS, GATE_INPUT: another activation than SiLU
     TRAIT_BOTH_WAYS = 1 << 12,   // ATTEND: a token sees those behind it, too
-    TRAIT_UNGATED = 1 << 13,     // UNITS: of one matrix
+    TRAIT_UNGATED = 1 << 13,     // UNITS, EXPERTS: of one matrix
     TRAIT_LAYER_NORM = 1 << 14,  // of all norms that the step has: LayerNorm
     TRAIT_ROWS = 1 << 15,        // EMBED: positions or types have rows of their own
     TRAIT_LATENT = 1 << 16,      // ATTEND: rows of keys are the values, too; HEAD_NORM: of latents
     TRAIT_GROUPS = 1 << 17,      // ROUTE: among experts of the best groups
     TRAIT_ALIBI = 1 << 18,       // ATTEND: scores fall with the distance
+    TRAIT_SCAN = 1 << 19,        // RECUR: a selective state space, in the delta rule's place
 };
 enum {
     TRAITS_OF_ATTENTION = TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND |
                           TRAIT_BOTH_WAYS | TRAIT_LATENT | TRAIT_ALIBI,
     // What the CPU alone has, in one process.
-    TRAITS_OF_CPU = TRAIT_BOTH_WAYS | TRAIT_UNGATED | TRAIT_LAYER_NORM | TRAIT_ROWS | TRAIT_LATENT | TRAIT_GROUPS | TRAIT_ALIBI,
+    TRAITS_OF_CPU = TRAIT_BOTH_WAYS | TRAIT_UNGATED | TRAIT_LAYER_NORM | TRAIT_ROWS | TRAIT_LATENT | TRAIT_GROUPS |
+                    TRAIT_ALIBI | TRAIT_SCAN,
 };
 
 enum { STEP_MATRICES = 6, NOT_OBSERVED = -1 };

@@ -40,7 +40,7 @@ static type_set types_of(const struct step *step, int n_experts)
         types |= type_bit(step->w[i]->dtype);
     for (int e = 0; step->op == OP_EXPERTS && e < n_experts; e++) {
         const struct expert_weights *w = &step->weights->experts[e];
-        types |= type_bit(w->gate.dtype) | type_bit(w->up.dtype) | type_bit(w->down.dtype);
+        types |= (w->gate.data ? type_bit(w->gate.dtype) : 0) | type_bit(w->up.dtype) | type_bit(w->down.dtype);
     }
     return types;
 }

@@ -1,4 +1,4 @@
-// What recurrent layers compute between their products: the convolution, the gated delta rule, gates.
+// What recurrent layers compute between their products: the convolution, the gated delta rule, scans, gates.
 #include "kernels_testing.h"
 
 static double sigmoid(double x)
@@ -32,13 +32,13 @@ static void test_convolve(void **state)
         for (int n = 1; n <= 70; n += 3) {
             const int ldt = n + 5;
             float *taps = random_floats(f, (size_t)(n_taps - 1) * (size_t)ldt + (size_t)n, 1),
-                  *y = guarded(f, sizeof *y * (size_t)n);
+                  *y = guarded(f, sizeof *y * (size_t)n), *bias = n % 2 ? random_floats(f, (size_t)n, 1) : NULL;
             const float *rows[6];
             for (int j = 0; j < n_taps; j++)
                 rows[j] = random_floats(f, (size_t)n, 2);
-            f->kernels->convolve(y, rows, taps, ldt, n_taps, n);
+            f->kernels->convolve(y, rows, taps, bias, ldt, n_taps, n);
             for (int i = 0; i < n; i++) {
-                double sum = 0;
+                double sum = bias ? bias[i] : 0;
                 for (int j = 0; j < n_taps; j++)
                     sum += (double)taps[j * ldt + i] * rows[j][i];
                 assert_near(y[i], sum * sigmoid(sum), 4e-6, "convolution", i, n);
@@ -72,6 +72,7 @@ static void test_convolve_gated(void **state)
 
 struct problem {
     int n, key_dim, value_dim, first, last;
+    bool scan;
 };
 
 // Rows of tokens are (q, k, v) one after another, as in the forward pass.
@@ -118,7 +119,8 @@ static void run(const struct fixture *f, const struct problem *p, const struct t
                                                 .key_dim = p->key_dim,
                                                 .value_dim = p->value_dim,
                                                 .first_col = p->first,
-                                                .last_col = p->last});
+                                                .last_col = p->last,
+                                                .scan = p->scan});
 }
 
 // Where element (i, c) of a state lies.
@@ -139,8 +141,10 @@ static void check(const struct problem *p, const struct tensors *t)
         for (int at = 0; at < p->n; at++) {
             const float *q = t->x + (ptrdiff_t)at * t->ldx, *k = q + p->key_dim, *v = k + p->key_dim;
             double news = v[c], y = 0;
-            for (int i = 0; i < p->key_dim; i++)
-                news -= (s[i] *= t->decay[at]) * k[i];
+            for (int i = 0; i < p->key_dim; i++) {
+                s[i] *= t->decay[at];
+                news -= p->scan ? 0 : s[i] * k[i];
+            }
             for (int i = 0; i < p->key_dim; i++)
                 y += (s[i] += t->beta[at] * news * k[i]) * q[i];
             if (inside)
@@ -158,8 +162,10 @@ static void check(const struct problem *p, const struct tensors *t)
 }
 
 static const struct problem problems[] = {
-    {1, 1, 1, 0, 1},       {3, 5, 7, 0, 7},       {2, 16, 16, 0, 16},   {5, 33, 31, 0, 31},  {4, 128, 128, 0, 128},
-    {4, 128, 128, 32, 64}, {7, 24, 100, 32, 100}, {3, 130, 47, 32, 47}, {9, 64, 33, 32, 33}, {2, 7, 65, 0, 32},
+    {1, 1, 1, 0, 1, false},       {3, 5, 7, 0, 7, false},       {2, 16, 16, 0, 16, false},    {5, 33, 31, 0, 31, false},
+    {4, 128, 128, 0, 128, false}, {4, 128, 128, 32, 64, false}, {7, 24, 100, 32, 100, false}, {3, 130, 47, 32, 47, false},
+    {9, 64, 33, 32, 33, false},   {2, 7, 65, 0, 32, false},     {1, 1, 1, 0, 1, true},        {5, 33, 31, 0, 31, true},
+    {4, 128, 64, 0, 64, true},    {7, 24, 100, 32, 100, true},  {9, 130, 33, 32, 33, true},
 };
 
 static void test_delta_rule(void **state)

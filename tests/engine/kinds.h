@@ -1,4 +1,5 @@
-// Models whose attention is of another kind: layers of four kinds, as Gemma 4's small ones are, or latents, as DeepSeek's.
+// Models whose attention is of another kind: layers of four kinds, as Gemma 4's small ones are, latents, as DeepSeek's, or
+// scans in its place or beside it, as Nemotron's and Falcon's.
 #pragma once
 #include "model/config.h"
 
@@ -26,6 +27,17 @@ static inline void give_kinds(struct model_config *c)
 }
 
 // One latent for all heads' keys and values, and one for queries.
+// The first and the last layer are scans; or all are, beside attention.
+static inline void give_scan(struct model_config *c, bool beside, int conv_width)
+{
+    struct delta_config *d = &c->kinds[!beside].delta;
+    *d = (struct delta_config){.n_key_heads = 2, .n_value_heads = 6, .key_dim = 20, .value_dim = 36, .conv_width = conv_width};
+    d->scan = (struct scan_config){.there = true, .conv_bias = true, .norm_groups = 3, .norm_eps = 1e-5f, .dt_min = 0.1f};
+    c->n_more_kinds = !beside;
+    for (int layer = 0; layer < c->n_layers && !beside; layer += 2)
+        c->kind_of_layer[layer] = 1;
+}
+
 static inline void give_latents(struct model_config *c)
 {
     c->latent = (struct latent_config){.q_rank = 40, .kv_rank = 56, .nope_dim = 20, .rope_dim = 8, .v_dim = 12};

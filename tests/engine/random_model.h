@@ -290,6 +290,31 @@ static void random_convolution(struct random_model *m, int layer, enum dtype dty
         l->delta.conv_bias = random_vector(m, dim, 0, 0.5);
 }
 
+// Steps and decays of all sizes, some beyond the bounds.
+static void random_scan(struct random_model *m, int layer, enum dtype dtype)
+{
+    const struct model_config *c = &m->model.config;
+    struct layer_weights *l = &m->model.weights.layers[layer];
+    const struct delta_config *d = config_delta(c, layer);
+    l->scan.c = random_matrix(m, dtype, delta_keys(d), c->hidden_dim);
+    l->scan.b = random_matrix(m, dtype, delta_keys(d), c->hidden_dim);
+    l->scan.x = random_matrix(m, dtype, delta_values(d), c->hidden_dim);
+    l->scan.z = random_matrix(m, dtype, delta_values(d), c->hidden_dim);
+    l->scan.o = random_matrix(m, dtype, c->hidden_dim, delta_values(d));
+    l->scan.skip = random_vector(m, d->n_value_heads, 0.7, 0.5);
+    l->delta.conv = random_vector(m, d->conv_width * delta_channels(d), 0.3, 0.5);
+    if (d->scan.conv_bias)
+        l->scan.conv_bias = random_vector(m, delta_channels(d), 0, 0.4);
+    l->delta.decay = random_matrix(m, DTYPE_FP32, d->n_value_heads, c->hidden_dim);
+    l->delta.decay_bias = random_vector(m, d->n_value_heads, -1, 1);
+    float *rates = random_vector(m, d->n_value_heads, 0.5, 0.2);
+    for (int i = 0; i < d->n_value_heads; i++)
+        rates[i] = fabsf(rates[i]);
+    l->delta.decay_rate = rates;
+    if (d->scan.norm_groups)
+        l->delta.value_norm = random_vector(m, delta_values(d), 1, 0.3);
+}
+
 // What Gemma 4 has besides: norms of experts, an input of the layer's own, a factor at its end.
 static void random_extras(struct random_model *m, int layer, enum dtype dtype)
 {
@@ -342,11 +367,13 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
         l->attention_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
         l->ffn_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
     }
-    const bool recurrent = config_is_recurrent(c, layer);
+    const bool recurrent = !config_attends(c, layer);
     if (config_delta(c, layer)->conv_dim)
         random_convolution(m, layer, dtype);
-    else if (recurrent)
-        random_recurrence(m, layer, dtype);
+    else if (config_is_recurrent(c, layer))
+        (config_delta(c, layer)->scan.there ? random_scan : random_recurrence)(m, layer, dtype);
+    if (recurrent)
+        ;
     else if (c->latent.kv_rank)
         random_latents(m, layer, dtype);
     else {
@@ -378,7 +405,8 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
     if (experts && c->sigmoid_router)
         l->router_choice_bias = random_vector(m, c->n_experts, 0, 0.3);
     if (experts && c->shared_ffn_dim) {
-        l->shared.gate = random_matrix(m, dtype, c->shared_ffn_dim, c->hidden_dim);
+        if (!c->ungated)
+            l->shared.gate = random_matrix(m, dtype, c->shared_ffn_dim, c->hidden_dim);
         l->shared.up = random_matrix(m, dtype, c->shared_ffn_dim, c->hidden_dim);
         l->shared.down = random_matrix(m, dtype, c->hidden_dim, c->shared_ffn_dim);
         if (c->shared_gate)
@@ -393,7 +421,8 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
     for (int e = 0; e < (experts ? n : 1); e++) {
         // A file may keep some experts in another type: here every other one of those in q4, q5 or fp8.
         const enum dtype type = (dtype == DTYPE_Q4 || dtype == DTYPE_Q5 || dtype == DTYPE_FP8) && e % 2 ? DTYPE_BF16 : dtype;
-        l->experts[e].gate = random_matrix(m, type, ffn, c->hidden_dim);
+        if (!c->ungated)
+            l->experts[e].gate = random_matrix(m, type, ffn, c->hidden_dim);
         l->experts[e].up = random_matrix(m, type, ffn, c->hidden_dim);
         l->experts[e].down = random_matrix(m, type, c->hidden_dim, ffn);
         if (c->mlp_bias) {

@@ -211,6 +211,8 @@ static double reference_unit(enum activation activation, double x, double up)
         return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x))) * up;
     if (activation == ACTIVATION_SILU)
         return x / (1 + exp(-x)) * up;
+    if (activation == ACTIVATION_RELU2)
+        return fmax(x, 0) * fmax(x, 0) * up;
     x = fmin(x, 7);
     return x / (1 + exp(-1.702 * x)) * (fmax(fmin(up, 7), -7) + 1);
 }
@@ -220,12 +222,13 @@ static void reference_expert(const struct reference *r, int layer, int units, co
                              double scale, double *x)
 {
     const enum activation activation = r->model->config.activation;
-    double *gate = doubles(w->gate.rows), *up = doubles(w->gate.rows), *down = doubles(w->down.rows);
-    reference_observe(r, layer, units, h, w->gate.cols);
-    reference_product(gate, &w->gate, w->gate_bias, h);
+    double *gate = doubles(w->up.rows), *up = doubles(w->up.rows), *down = doubles(w->down.rows);
+    reference_observe(r, layer, units, h, w->up.cols);
+    if (w->gate.data)
+        reference_product(gate, &w->gate, w->gate_bias, h);
     reference_product(up, &w->up, w->up_bias, h);
-    for (int i = 0; i < w->gate.rows; i++)
-        gate[i] = reference_unit(activation, gate[i], up[i]);
+    for (int i = 0; i < w->up.rows; i++)
+        gate[i] = w->gate.data ? reference_unit(activation, gate[i], up[i]) : reference_unit(activation, up[i], 1);
     reference_observe(r, layer, units + 1, gate, w->down.cols);
     reference_product(down, &w->down, w->down_bias, gate);
     for (int i = 0; i < w->down.rows; i++)
@@ -276,7 +279,7 @@ static void reference_ffn(const struct reference *r, int layer, const double *x,
     double logit = INFINITY; // the weight is 1 then
     if (w->shared_router.data)
         reference_product(&logit, &w->shared_router, NULL, h);
-    if (w->shared.gate.data)
+    if (w->shared.up.data)
         reference_expert(r, layer, INPUT_FFN, &w->shared, h, 1 / (1 + exp(-logit)), out);
     if (!w->expert_norm) {
         reference_experts(r, layer, h, h, out);
@@ -293,60 +296,7 @@ static void reference_ffn(const struct reference *r, int layer, const double *x,
     free(of), free(own), free(sum);
 }
 
-// Gated DeltaNet, as docs/format.md says: y (delta_values()) is what o reads.
-static void reference_delta_head(const struct reference *r, int layer, int head, const double *u, double decay, double beta,
-                                 double *y)
-{
-    const struct delta_config *d = config_delta(&r->model->config, layer);
-    const int keys = delta_keys(d), at = d->tiled ? head % d->n_key_heads : head * d->n_key_heads / d->n_value_heads;
-    const double *q = u + at * d->key_dim, *k = u + keys + at * d->key_dim, *v = u + 2 * keys + head * d->value_dim;
-    double *state = r->states[layer] + (size_t)head * d->key_dim * d->value_dim, q_length = 1e-6, k_length = 1e-6;
-    for (int i = 0; i < d->key_dim; i++) {
-        q_length += q[i] * q[i];
-        k_length += k[i] * k[i];
-    }
-    for (int c = 0; c < d->value_dim; c++) {
-        double news = v[c];
-        for (int i = 0; i < d->key_dim; i++) {
-            state[i * d->value_dim + c] *= decay;
-            news -= state[i * d->value_dim + c] * k[i] / sqrt(k_length);
-        }
-        y[c] = 0;
-        for (int i = 0; i < d->key_dim; i++) {
-            state[i * d->value_dim + c] += beta * news * k[i] / sqrt(k_length);
-            y[c] += state[i * d->value_dim + c] * q[i] / sqrt(q_length * d->key_dim);
-        }
-    }
-}
-
-static void reference_delta(const struct reference *r, int layer, const double *h, double *y)
-{
-    const struct delta_config *d = config_delta(&r->model->config, layer);
-    const struct layer_weights *w = &r->model->weights.layers[layer];
-    const int keys = delta_keys(d), values = delta_values(d), channels = delta_channels(d);
-    double *given = r->inputs[layer] + (size_t)r->n * channels, *u = doubles(channels), *gate = doubles(values);
-    double decay[64], beta[64];
-    reference_product(given, &w->q, NULL, h);
-    reference_product(given + keys, &w->k, NULL, h);
-    reference_product(given + 2 * keys, &w->v, NULL, h);
-    reference_product(gate, &w->output_gate, NULL, h);
-    reference_product(decay, &w->delta.decay, w->delta.decay_bias, h);
-    reference_product(beta, &w->delta.beta, NULL, h);
-    for (int c = 0; c < channels; c++) {
-        for (int back = 0; back < d->conv_width && back <= r->n; back++)
-            u[c] += w->delta.conv[(d->conv_width - 1 - back) * channels + c] * *(given + c - (ptrdiff_t)back * channels);
-        u[c] = u[c] / (1 + exp(-u[c]));
-    }
-    for (int head = 0; head < d->n_value_heads; head++) {
-        double *out = y + head * d->value_dim;
-        reference_delta_head(r, layer, head, u, exp(-w->delta.decay_rate[head] * log(1 + exp(decay[head]))),
-                             1 / (1 + exp(-beta[head])), out);
-        reference_norm(out, out, w->delta.value_norm, d->value_dim, r->model->config.norm_eps);
-    }
-    for (int i = 0; i < values; i++)
-        y[i] *= gate[i] / (1 + exp(-gate[i]));
-    free(u), free(gate);
-}
+#include "engine/reference_recurrent.h"
 
 // A short convolution alone, likewise.
 static void reference_convolution(const struct reference *r, int layer, const double *h, double *y)
@@ -481,22 +431,31 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
         if (!c->norms_after)
             reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
         reference_observe(r, l, INPUT_QKV, h, dim);
-        double *y = doubles(w->o.cols);
+        double *y = doubles(w->o.cols + 1);
         if (config_delta(c, l)->conv_dim)
             reference_convolution(r, l, h, y);
-        else if (config_is_recurrent(c, l))
+        else if (!config_attends(c, l) && !w->scan.o.data)
             reference_delta(r, l, h, y);
+        else if (!config_attends(c, l))
+            ; // below
         else if (c->latent.kv_rank)
             reference_latents(r, l, h, y);
         else
             reference_attend(r, l, h, y);
-        reference_observe(r, l, INPUT_O, y, w->o.cols);
-        reference_product(out, &w->o, w->o_bias, y);
+        memset(out, 0, sizeof *out * dim);
+        if (w->o.data)
+            reference_observe(r, l, INPUT_O, y, w->o.cols);
+        if (w->o.data)
+            reference_product(out, &w->o, w->o_bias, y);
+        if (w->scan.o.data)
+            reference_scan(r, l, h, out);
         free(y);
         if (c->norms_after || c->norms_around)
             reference_norm(out, out, w->attention_post_norm, dim, c->norm_eps);
         for (int i = 0; i < dim; i++)
             x[i] += out[i];
+        if (c->no_ffn_layer[l])
+            continue;
         memcpy(h, x, sizeof *h * dim);
         if (!c->norms_after)
             reference_norm(h, x, w->ffn_norm, dim, c->norm_eps);

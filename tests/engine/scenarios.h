@@ -36,6 +36,9 @@ struct scenario {
 // Likewise, with a convolution alone.
 #define CONVOLVING(width, dim, biased)                                                                                         \
     .n_more_kinds = 1, .kind_of_layer = {1, 0}, .kinds[1].delta = {.conv_width = width, .conv_dim = dim, .conv_bias = biased}
+// Likewise, but these are scans.
+#define SCANNING(keys, values, k_dim, v_dim, width, ...)                                                                       \
+    RECURRENT(keys, values, k_dim, v_dim, width, false), .kinds[1].delta.scan = {.there = true, __VA_ARGS__}
 
 // Two kinds with keys, and two that see theirs and are wider; layers have inputs of their own.
 #define GEMMA4_E                                                                                                               \
@@ -281,4 +284,51 @@ static const struct scenario scenarios[] = {
      23,
      true,
      3},
+    {"a scan", {SHAPE(4, 2, 12), SCANNING(2, 6, 11, 41, 4, .conv_bias = true)}, DTYPE_FP32, 128, false, 0},
+    {"a scan, normed whole, bounds of steps, unrotated",
+     {SHAPE(4, 2, 12),
+      SCANNING(1, 6, 32, 32, 4, .conv_bias = true, .norm_groups = 1, .norm_eps = 1e-2f, .dt_min = 0.2f, .dt_max = 0.9f),
+      .n_unrotated_layers = 1, .unrotated_layer = {false, true}},
+     DTYPE_BF16,
+     128,
+     false,
+     0},
+    {"a scan, normed by groups first, endless, q8",
+     {SHAPE(4, 2, 12), SCANNING(3, 6, 24, 20, 2, .norm_groups = 3, .norm_first = true, .norm_eps = 1e-2f)},
+     DTYPE_Q8,
+     23,
+     true,
+     3},
+    {"a scan beside attention",
+     {SHAPE(4, 2, 12), .kinds[0].delta = {.n_key_heads = 1,
+                                          .n_value_heads = 3,
+                                          .key_dim = 40,
+                                          .value_dim = 24,
+                                          .conv_width = 4,
+                                          .scan = {.there = true, .conv_bias = true}}},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
+    {"a scan beside attention with a window, q4, endless",
+     {SHAPE(4, 2, 12),
+      .kinds[0].delta = {.n_key_heads = 1,
+                         .n_value_heads = 3,
+                         .key_dim = 40,
+                         .value_dim = 24,
+                         .conv_width = 4,
+                         .scan = {.there = true, .norm_groups = 1, .norm_first = true, .norm_eps = 1e-2f}},
+      .kinds[0].sliding_window = 17},
+     DTYPE_Q4,
+     31,
+     true,
+     4},
+    {"scans alone and with experts without a gate",
+     {SHAPE(4, 2, 12), SCANNING(2, 4, 20, 36, 4, .conv_bias = true, .norm_groups = 2, .norm_eps = 1e-2f), .n_experts = 6,
+      .n_active_experts = 2, .expert_ffn_dim = 140, .shared_ffn_dim = 77, .sigmoid_router = true, .expert_scale = 1.7f,
+      .ungated = true, .activation = ACTIVATION_RELU2, .n_no_ffn_layers = 1, .no_ffn_layer = {true}},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
 };

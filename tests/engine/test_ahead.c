@@ -22,8 +22,8 @@ struct kind_of_model {
     int n_prompt, context, chunk; // chunk 0: chosen
     bool endless, sinks;          // sinks: heads have a logit without a key
     bool more;                    // norms of heads and around blocks, soft caps, biases
-    int recurrent;  // width of the convolution of the first and last layer, which are recurrent; 0: all have attention
-    bool convolves; // that is all that they have
+    int recurrent; // width of the convolution of the first and last layer, which are recurrent; 0: all have attention
+    enum { DELTA, SCAN, BESIDE, CONVOLUTION } how; // the delta rule; scans; these in all layers, beside attention; no more
     const char *attention;
     bool gemma; // layers of four kinds
     bool latents;
@@ -46,8 +46,10 @@ static const struct kind_of_model kinds[] = {
     {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 5, .context = 64, .recurrent = 4},
     {.dtype = DTYPE_Q4, .kv = YALM_KV_FP16, .n_prompt = 150, .context = 200, .recurrent = 2},
     {.dtype = DTYPE_BF16, .kv = YALM_KV_FP16, .n_prompt = 1, .context = 40, .endless = true, .chunk = 5, .recurrent = 9},
-    {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 5, .context = 64, .recurrent = 3, .convolves = true},
-    {.dtype = DTYPE_Q8, .kv = YALM_KV_INT8, .n_prompt = 150, .context = 200, .recurrent = 9, .convolves = true},
+    {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 150, .context = 200, .recurrent = 4, .how = SCAN},
+    {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 5, .context = 64, .recurrent = 3, .how = BESIDE},
+    {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 5, .context = 64, .recurrent = 3, .how = CONVOLUTION},
+    {.dtype = DTYPE_Q8, .kv = YALM_KV_INT8, .n_prompt = 150, .context = 200, .recurrent = 9, .how = CONVOLUTION},
     {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 9, .context = 64, .gemma = true},
     {.dtype = DTYPE_BF16, .kv = YALM_KV_INT8, .n_prompt = 20, .context = 40, .endless = true, .chunk = 7, .gemma = true},
     {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 300, .context = 350, .latents = true},
@@ -77,14 +79,16 @@ static struct random_model *model_of(const struct kind_of_model *kind)
                                   .logits_softcap = kind->more ? 3 : 0,
                                   .activation = kind->more ? ACTIVATION_GELU : ACTIVATION_SILU,
                                   .bos = -1};
-    if (kind->recurrent) {
+    if (kind->how == SCAN || kind->how == BESIDE)
+        give_scan(&config, kind->how == BESIDE, kind->recurrent);
+    else if (kind->recurrent) {
         config.n_more_kinds = 1;
         config.kind_of_layer[0] = config.kind_of_layer[2] = 1;
         config.kinds[1].delta = (struct delta_config){
             .n_key_heads = 2, .n_value_heads = 6, .key_dim = 20, .value_dim = 36, .conv_width = kind->recurrent};
         config.output_gate = true;
     }
-    if (kind->convolves)
+    if (kind->how == CONVOLUTION)
         config.kinds[1].delta =
             (struct delta_config){.conv_width = kind->recurrent, .conv_dim = config.hidden_dim, .conv_bias = true};
     if (kind->gemma)
@@ -176,7 +180,7 @@ static void test_bits_are_those_of_one_by_one(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        if (on_gpu() && (kinds[k].activations == YALM_ACTIVATIONS_INT8 || kinds[k].latents || kinds[k].convolves))
+        if (on_gpu() && (kinds[k].activations == YALM_ACTIVATIONS_INT8 || kinds[k].latents || kinds[k].how))
             continue; // which are the CPU's
         struct random_model *m = model_of(&kinds[k]);
         for (int i = 0; isa_to_test(i); i++)

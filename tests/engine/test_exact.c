@@ -18,7 +18,7 @@ struct kind_of_model {
     enum dtype dtype;
     yalm_kv kv;
     yalm_activations activations;
-    enum { PLAIN, WINDOW, EXPERTS, KINDS, RECURRENT, SINKS, CAPPED, WIDE, LATENTS } shape;
+    enum { PLAIN, WINDOW, EXPERTS, KINDS, RECURRENT, SCAN, BESIDE, SINKS, CAPPED, WIDE, LATENTS } shape;
 };
 
 static const struct kind_of_model kinds[] = {
@@ -29,7 +29,8 @@ static const struct kind_of_model kinds[] = {
     {DTYPE_Q4K, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, WIDE},     {DTYPE_Q5, YALM_KV_FP32, YALM_ACTIVATIONS_INT16, SINKS},
     {DTYPE_FP16, YALM_KV_FP16, YALM_ACTIVATIONS_FP32, EXPERTS},  {DTYPE_BF16, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, KINDS},
     {DTYPE_FP32, YALM_KV_FP16, YALM_ACTIVATIONS_FP32, KINDS},    {DTYPE_FP32, YALM_KV_FP32, YALM_ACTIVATIONS_FP32, RECURRENT},
-    {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, RECURRENT}, {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, LATENTS}};
+    {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, RECURRENT}, {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, LATENTS},
+    {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, SCAN},      {DTYPE_FP32, YALM_KV_FP32, YALM_ACTIVATIONS_FP32, BESIDE}};
 
 static struct random_model *model_of(const struct kind_of_model *kind)
 {
@@ -59,6 +60,10 @@ static struct random_model *model_of(const struct kind_of_model *kind)
         break;
     case LATENTS:
         give_latents(&c);
+        break;
+    case SCAN:
+    case BESIDE:
+        give_scan(&c, kind->shape == BESIDE, 4);
         break;
     case RECURRENT:
         c.n_more_kinds = 1;

@@ -10,26 +10,23 @@
 
 static char path[64];
 
-static const struct delta_config rule = {.n_key_heads = 2, .n_value_heads = 4, .key_dim = 12, .value_dim = 40, .conv_width = 4},
-                                 convolution = {.conv_width = 5, .conv_dim = 48, .conv_bias = true};
-
-static int set_up_with(const struct delta_config *delta)
+static struct model_config config_of(void)
 {
-    memcpy(directory + strlen(directory) - 6, "XXXXXX", 6);
-    the_model = random_model_make((struct model_config){.n_layers = 3,
-                                                        .hidden_dim = 48,
-                                                        .ffn_dim = 71,
-                                                        .n_heads = HEADS,
-                                                        .n_kv_heads = KV_HEADS,
-                                                        .head_dim = 8,
-                                                        .vocab_size = VOCAB,
-                                                        .context_length = 300,
-                                                        .n_more_kinds = 1,
-                                                        .kind_of_layer = {1, 0, 1},
-                                                        .kinds[1].delta = *delta,
-                                                        .output_gate = true,
-                                                        .bos = -1},
-                                  DTYPE_FP32, 3);
+    return (struct model_config){.n_layers = 3,
+                                 .hidden_dim = 48,
+                                 .ffn_dim = 71,
+                                 .n_heads = HEADS,
+                                 .n_kv_heads = KV_HEADS,
+                                 .head_dim = 8,
+                                 .vocab_size = VOCAB,
+                                 .context_length = 300,
+                                 .bos = -1};
+}
+
+static int make(const struct model_config *config)
+{
+    memcpy(directory + sizeof directory - 7, "XXXXXX", 6);
+    the_model = random_model_make(*config, DTYPE_FP32, 3);
     assert_non_null(mkdtemp(directory));
     snprintf(path, sizeof path, "%s/session", directory);
     return 0;
@@ -38,13 +35,40 @@ static int set_up_with(const struct delta_config *delta)
 static int set_up(void **state)
 {
     (void)state;
-    return set_up_with(&rule);
+    struct model_config config = config_of();
+    config.n_more_kinds = 1;
+    config.kind_of_layer[0] = config.kind_of_layer[2] = 1;
+    config.kinds[1].delta =
+        (struct delta_config){.n_key_heads = 2, .n_value_heads = 4, .key_dim = 12, .value_dim = 40, .conv_width = 4};
+    config.output_gate = true;
+    return make(&config);
 }
 
 static int set_up_convolution(void **state)
 {
     (void)state;
-    return set_up_with(&convolution);
+    struct model_config config = config_of();
+    config.n_more_kinds = 1;
+    config.kind_of_layer[0] = config.kind_of_layer[2] = 1;
+    config.kinds[1].delta = (struct delta_config){.conv_width = 5, .conv_dim = 48, .conv_bias = true};
+    return make(&config);
+}
+
+static int set_up_scan(void **state)
+{
+    (void)state;
+    struct model_config config = config_of();
+    give_scan(&config, false, 4);
+    return make(&config);
+}
+
+static int set_up_beside(void **state)
+{
+    (void)state;
+    struct model_config config = config_of();
+    config.n_layers = 1; // as many caches as with the others
+    give_scan(&config, true, 4);
+    return make(&config);
 }
 
 static int tear_down(void **state)
@@ -356,8 +380,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_several_sessions_at_once),
         cmocka_unit_test(test_filled_caches),
     };
-    const int failed = cmocka_run_group_tests(tests, set_up, tear_down);
-    if (strcmp(sessions_device, "cpu") != 0) // the GPU has no convolution alone
+    int failed = cmocka_run_group_tests_name("Gated DeltaNet", tests, set_up, tear_down);
+    if (strcmp(sessions_device, "cpu") != 0) // the CPU alone has these
         return failed;
-    return failed + cmocka_run_group_tests_name("a convolution alone", tests, set_up_convolution, tear_down);
+    failed += cmocka_run_group_tests_name("a convolution alone", tests, set_up_convolution, tear_down);
+    failed += cmocka_run_group_tests_name("scans", tests, set_up_scan, tear_down);
+    return failed + cmocka_run_group_tests_name("scans beside attention", tests, set_up_beside, tear_down);
 }

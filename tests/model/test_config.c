@@ -197,6 +197,26 @@ static void test_short_convolutions(void **state)
     each_refused(&options, damages, COUNT(damages));
 }
 
+static void test_scans(void **state)
+{
+    (void)state;
+    const struct build_options options = {.recurrent = true};
+    static const struct damage damages[] = {
+        {"\"conv_width\":4",
+         "\"conv_width\":4,\"scan\":{\"conv_bias\":true,\"norm_groups\":3,\"norm_first\":true,\"norm_eps\":1}",
+         "expected 'norm_groups' that divide all heads' values"},
+        {"\"conv_width\":4", "\"conv_width\":4,\"tiled\":true,\"scan\":{\"conv_bias\":true,\"norm_groups\":0}",
+         "no 'tiled' beside it"},
+        {"\"conv_width\":4", "\"conv_width\":4,\"scan\":{\"conv_bias\":true,\"norm_groups\":2}", "norm_first' is missing"},
+        {"\"conv_width\":4", "\"conv_width\":4,\"scan\":{\"norm_groups\":0}", "conv_bias' is missing"},
+        {"\"bos\":1", "\"no_ffn_layers\":[0],\"bos\":1", "'config.no_ffn_layers': found beside layers none of which"},
+        {"\"bos\":1",
+         "\"delta\":{\"n_key_heads\":1,\"n_value_heads\":1,\"key_dim\":3,\"value_dim\":5,\"conv_width\":4},\"bos\":1",
+         "'config.delta': found beside kinds of layers, or without 'scan'"},
+    };
+    each_refused(&options, damages, COUNT(damages));
+}
+
 static void test_kinds_that_differ(void **state)
 {
     (void)state;
@@ -335,8 +355,8 @@ static void test_refused(void **state)
         {"\"bos\":1", "\"layer_norm\":true,\"qk_norm\":true,\"bos\":1", "'config.layer_norm': found beside norms_after"},
         {"\"bos\":1", "\"post_norm\":true,\"bos\":1", "'config.post_norm': found beside logits"},
         {"\"bos\":1", "\"post_norm\":true,\"norms_after\":true,\"bos\":1", "'config.post_norm': found beside norms_after"},
-        {"\"bos\":1", "\"ungated\":true,\"mtp\":{\"normed\":true,\"own_normed\":true},\"bos\":1",
-         "'config.ungated': found beside experts"},
+        {"\"bos\":1", "\"layer_norm\":true,\"mtp\":{\"normed\":true,\"own_normed\":true},\"bos\":1",
+         "'config.layer_norm': found beside experts"},
         {"\"bos\":1", "\"learned_positions\":true,\"mtp\":{\"normed\":true,\"own_normed\":true},\"bos\":1",
          "'config.learned_positions': found beside experts"},
         {"\"bos\":1", "\"post_norm\":true,\"embedding_norm\":true,\"mtp\":{\"normed\":true,\"own_normed\":true},\"bos\":1",
@@ -451,15 +471,11 @@ static void test_rope_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_field_arrives),
-        cmocka_unit_test(test_kinds_of_layers_arrive),
-        cmocka_unit_test(test_kinds_refused),
-        cmocka_unit_test(test_recurrent_layers),
-        cmocka_unit_test(test_short_convolutions),
-        cmocka_unit_test(test_every_rope_arrives),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_rope_refused),
-        cmocka_unit_test(test_kinds_that_differ),
+        cmocka_unit_test(test_every_field_arrives), cmocka_unit_test(test_kinds_of_layers_arrive),
+        cmocka_unit_test(test_kinds_refused),       cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_short_convolutions),  cmocka_unit_test(test_scans),
+        cmocka_unit_test(test_every_rope_arrives),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_rope_refused),        cmocka_unit_test(test_kinds_that_differ),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }

@@ -291,7 +291,10 @@ def test_a_model_that_reads_whole_texts(hosts, folder):
     case = embed_cases.make_cases()["bert-mean"]
     model = convert_directory(embed_cases.write(case, folder / "bert"), folder / "bert.bin")
     line = refused(hosts, 2, 2, "./yalm", model, "-m", "embed", "-i", "x")
-    assert "ranks: LayerNorm, attention both ways or to latents (MLA), and groups of experts cannot be shared" in line
+    assert (
+        "ranks: LayerNorm, attention both ways or to latents (MLA), scans (Mamba-2), and groups of experts cannot"
+        in line
+    )
 
 
 @thorough

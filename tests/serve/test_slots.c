@@ -237,6 +237,24 @@ static int set_up_convolving(void **state)
     return 0;
 }
 
+static int set_up_scan(void **state)
+{
+    (void)state;
+    struct model_config config = small_config(3, 8, CONTEXT);
+    give_scan(&config, false, 4);
+    the_model = random_model_make(config, DTYPE_FP32, 3);
+    return 0;
+}
+
+static int set_up_scan_beside(void **state)
+{
+    (void)state;
+    struct model_config config = small_config(2, 8, CONTEXT);
+    give_scan(&config, true, 4);
+    the_model = random_model_make(config, DTYPE_FP32, 3);
+    return 0;
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -251,6 +269,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_by_chance, set_up_windows, tear_down),
         cmocka_unit_test_setup_teardown(test_by_chance, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_by_chance, set_up_convolving, tear_down),
+        cmocka_unit_test_setup_teardown(test_by_chance, set_up_scan, tear_down),
+        cmocka_unit_test_setup_teardown(test_by_chance, set_up_scan_beside, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

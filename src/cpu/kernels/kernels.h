@@ -126,8 +126,8 @@ struct byte_attention {
     int dim_step, most_dim;                                   // head_dim is a multiple of the one, and at most the other
 };
 
-// The gated delta rule for some columns of a head's state S, token after token:
-//     u = β (v - decay Sᵀk);  S = decay S + k ⊗ u;  y = Sᵀq
+// The gated delta rule for some columns of a head's state S, token after token, or a scan, which takes in β v as it is:
+//     u = β (v - decay Sᵀk), or β v;  S = decay S + k ⊗ u;  y = Sᵀq
 // Each token becomes what it would in a call of its own. S lies in blocks of DELTA_COLS columns, (key_dim, DELTA_COLS) one
 // after another; the last has what is left. Columns do not depend on each other, and one block fits into L1 whatever value_dim:
 // rows a power of two apart would fall on few of its sets.
@@ -144,6 +144,7 @@ struct delta_args {
     ptrdiff_t ldg;
     int n, key_dim, value_dim;
     int first_col, last_col; // of S, v and y: the first begins a block, the last ends one
+    bool scan;
 };
 
 typedef void matvec_function(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
@@ -189,9 +190,11 @@ struct cpu_kernels {
     void (*add_scaled)(float *x, const float *y, float scale, int n);         // x += scale * y
     void (*to_fp32[DTYPE_FLOATS])(float *y, const void *x, int n);
     void (*sigmoid_multiply)(float *x, const float *z, int n); // x *= 1 / (1 + e^-z)
-    // y = silu(Σ_j taps[j] ∘ rows[j]), j < n_taps; taps: (n_taps, ldt), rows[j]: (n). y is none of the rows.
-    void (*convolve)(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps, int n);
-    // y = gates ∘ (bias + Σ_j taps[j] ∘ rows[j]), likewise; bias (n) or NULL
+    // y = silu(bias + Σ_j taps[j] ∘ rows[j]), j < n_taps; taps: (n_taps, ldt), rows[j]: (n). y is none of the rows, bias may be
+    // NULL.
+    void (*convolve)(float *y, const float *const *rows, const float *taps, const float *bias, ptrdiff_t ldt, int n_taps,
+                     int n);
+    // y = gates ∘ (bias + Σ_j taps[j] ∘ rows[j]), likewise
     void (*convolve_gated)(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps, const float *bias,
                            const float *gates, int n);
     void (*delta_rule)(const struct delta_args *args);

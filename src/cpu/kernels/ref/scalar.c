@@ -100,10 +100,11 @@ static void scalar_sigmoid_multiply(float *x, const float *z, int n)
         x[i] = (float)(x[i] / (1.0 + exp(-(double)z[i])));
 }
 
-static void scalar_convolve(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps, int n)
+static void scalar_convolve(float *y, const float *const *rows, const float *taps, const float *bias, ptrdiff_t ldt, int n_taps,
+                            int n)
 {
     for (int i = 0; i < n; i++) {
-        double sum = 0;
+        double sum = bias ? bias[i] : 0;
         for (int j = 0; j < n_taps; j++)
             sum += (double)taps[j * ldt + i] * rows[j][i];
         y[i] = (float)(sum / (1.0 + exp(-sum)));
@@ -133,7 +134,7 @@ static void scalar_delta_rule(const struct delta_args *a)
             const float *s = (t == 0 ? a->before : a->after) + at;
             float *after = a->after + at;
             double recalled = 0, sum = 0;
-            for (int i = 0; i < a->key_dim; i++)
+            for (int i = 0; i < a->key_dim && !a->scan; i++)
                 recalled += (double)k[i] * s[i * ld];
             const double u = beta * (a->v[t * a->ldx + c] - decay * recalled);
             for (int i = 0; i < a->key_dim; i++) {

@@ -1,15 +1,16 @@
 // What recurrent layers do between their products; included by table.c.
 //
 // The state's columns do not depend on each other. A block of them stays in L1 while all tokens of the call go over it: 16 KB
-// of a head of 128. Each token reads it twice and writes it once.
+// of a head of 128. Each token reads it twice, a scan's once, and writes it once.
 #pragma once
 #include "cpu/kernels/vec/elementwise.h"
 
-VEC_INLINE void convolve(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps, int n)
+VEC_INLINE void convolve(float *y, const float *const *rows, const float *taps, const float *bias, ptrdiff_t ldt, int n_taps,
+                         int n)
 {
     for (int i = 0; i < n; i += VEC) {
         const int part = n - i < VEC ? n - i : VEC;
-        vec sum = vec_zero();
+        vec sum = bias ? vec_load_part(bias + i, part) : vec_zero();
         for (int j = 0; j < n_taps; j++)
             sum = vec_fma(vec_load_part(taps + j * ldt + i, part), vec_load_part(rows[j] + i, part), sum);
         vec_store_part(y + i, silu(sum), part);
@@ -97,18 +98,18 @@ VEC_INLINE void delta_write(vec sums[DELTA_CHAINS][DELTA_VECS], float *after, co
 
 // One token, and `cols` <= DELTA_COLS columns: of S, v and y from their first on.
 VEC_INLINE void delta_token(float *y, float *after, const float *before, ptrdiff_t ld, const float *q, const float *k,
-                            const float *v, float decay, float beta, int key_dim, int cols, _Bool whole)
+                            const float *v, float decay, float beta, int key_dim, int cols, _Bool whole, _Bool scan)
 {
     vec sums[DELTA_CHAINS][DELTA_VECS], u[DELTA_VECS];
     const vec decay_all = vec_set(decay), beta_all = vec_set(beta);
     int i = 0;
     delta_zero(sums);
-    for (; i + DELTA_CHAINS <= key_dim; i += DELTA_CHAINS)
+    for (; !scan && i + DELTA_CHAINS <= key_dim; i += DELTA_CHAINS)
         delta_recall(sums, k + i, before + i * ld, ld, DELTA_CHAINS, cols, whole);
-    for (; i < key_dim; i++)
+    for (; !scan && i < key_dim; i++)
         delta_recall(sums, k + i, before + i * ld, ld, 1, cols, whole);
 #pragma GCC unroll 8
-    for (int j = 0; j < DELTA_VECS; j++)
+    for (int j = 0; j < DELTA_VECS; j++) // a scan has recalled nothing: the sums are 0
         u[j] = vec_mul(beta_all, vec_sub(delta_load(v, j, cols, whole), vec_mul(decay_all, delta_sum(sums, j))));
     delta_zero(sums);
     for (i = 0; i + DELTA_CHAINS <= key_dim; i += DELTA_CHAINS)
@@ -131,8 +132,8 @@ static void delta_rule(const struct delta_args *a)
             const float decay = a->decay[t * a->ldg], beta = a->beta[t * a->ldg];
             float *y = a->y ? a->y + t * a->ldy + c : NULL, *after = a->after + block;
             if (cols >= DELTA_COLS)
-                delta_token(y, after, before, DELTA_COLS, q, k, x, decay, beta, a->key_dim, DELTA_COLS, true);
+                delta_token(y, after, before, DELTA_COLS, q, k, x, decay, beta, a->key_dim, DELTA_COLS, true, a->scan);
             else
-                delta_token(y, after, before, cols, q, k, x, decay, beta, a->key_dim, cols, false);
+                delta_token(y, after, before, cols, q, k, x, decay, beta, a->key_dim, cols, false, a->scan);
         }
 }
