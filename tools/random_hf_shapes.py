@@ -1,6 +1,7 @@
 """The tensors of a Hugging Face model, by its config.json: names and shapes, in the order in which random_hf_model.py
 fills them."""
 
+import random_hf_mamba
 from random_hf_classic import PLACES, classic_shapes
 
 
@@ -309,6 +310,8 @@ def tensor_shapes(c):
         return gemma4_shapes(c)
     if c["model_type"] in PLACES:
         return classic_shapes(c)
+    if c["model_type"] in random_hf_mamba.TYPES:
+        return random_hf_mamba.mamba_shapes(c)
     dim, vocab = c["hidden_size"], c["vocab_size"]
     shapes = {"model.embed_tokens.weight": (vocab, dim)}
     for i in range(c["num_hidden_layers"]):

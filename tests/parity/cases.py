@@ -18,6 +18,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import random_hf_classic as classic  # noqa: E402
+import random_hf_mamba as mamba  # noqa: E402
 import random_hf_model as generator  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden/logits"
@@ -61,7 +62,7 @@ GEMMA4_ROPES = dict(
 LOCAL_ROPE = ("rope_theta", "rope_local_base_freq")
 LONG = generator.long_rope(12)
 ROWS = set(generator.rows())  # they compute what others do
-CLASSIC = classic.presets()  # which the CPU alone computes
+CLASSIC = classic.presets() | mamba.presets()  # which the CPU alone computes
 SMALL = (96, 160, 2, 4, 2, 320, 256)
 
 

@@ -51,11 +51,14 @@ ARCHITECTURES = {
     "BloomForCausalLM": "bloom",
     "Lfm2ForCausalLM": "lfm2",
     "Lfm2MoeForCausalLM": "lfm2moe",
+    "GraniteMoeHybridForCausalLM": "granitehybrid",
+    "NemotronHForCausalLM": "nemotron_h_moe",
     "Qwen3NextForCausalLM": "qwen3next",
     "Qwen3_5ForCausalLM": "qwen35",
     "Qwen3_5MoeForCausalLM": "qwen35moe",
 }
 RECURRENT = ("qwen3next", "qwen35", "qwen35moe")
+SCANS = ("granitehybrid", "nemotron_h_moe")
 PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3", "arcee")  # whose q and k are permuted
 USUAL = {  # names of keys
     "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size",
@@ -143,6 +146,8 @@ def add_settings(writer, arch, config):
     writer.add_rope_dimension_count(config.get("rotary_dim", int(width * config.get("partial_rotary_factor", factor))))
     if "linear_num_value_heads" in config:
         add_states(writer, config)
+    if arch in SCANS:
+        add_scans(writer, config)
     if "head_dim" in config:
         writer.add_key_length(width)
         writer.add_value_length(width)
@@ -164,13 +169,14 @@ def add_settings(writer, arch, config):
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
-    if arch in ("glm4moe", "dots1", "deepseek2"):
+    if arch in ("glm4moe", "dots1", "deepseek2", "nemotron_h_moe"):
         writer.add_expert_count(config["n_routed_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_shared_count(config["n_shared_experts"])
-        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+        if "first_k_dense_replace" in config:
+            writer.add_leading_dense_block_count(config["first_k_dense_replace"])
         writer.add_expert_weights_scale(config["routed_scaling_factor"])
-        writer.add_expert_weights_norm(config["norm_topk_prob"])
+        writer.add_expert_weights_norm(config.get("norm_topk_prob", True))
         by_softmax = config["model_type"] == "deepseek_v2"
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType["SOFTMAX" if by_softmax else "SIGMOID"])
     if arch == "deepseek2":
@@ -181,7 +187,7 @@ def add_settings(writer, arch, config):
         writer.add_expert_shared_feed_forward_length(config["shared_intermediate_size"])
     if arch == "qwen2moe":
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
-    if arch in ("granite", "granitemoe"):
+    if arch in ("granite", "granitemoe", "granitehybrid"):
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
@@ -232,6 +238,40 @@ def add_states(writer, config):
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
 
 
+def add_scans(writer, config):
+    types = config.get("layer_types") or list(config["hybrid_override_pattern"])
+    heads = config.get("mamba_num_heads") or config["mamba_n_heads"]
+    writer.add_ssm_conv_kernel(4)
+    writer.add_ssm_state_size(config.get("ssm_state_size") or config["mamba_d_state"])
+    writer.add_ssm_group_count(config.get("n_groups") or config["mamba_n_groups"])
+    writer.add_ssm_inner_size(heads * (config.get("mamba_head_dim") or config["mamba_d_head"]))
+    writer.add_ssm_time_step_rank(heads)
+    attends = [kind in ("full_attention", "*") for kind in types]
+    writer.add_head_count_kv([config["num_key_value_heads"] * one for one in attends])
+    writer.add_rope_scaling_finetuned(False)
+    if "moe_shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["moe_shared_expert_intermediate_size"])
+        writer.add_expert_group_count(config["n_group"])
+        writer.add_expert_group_used_count(config["topk_group"])
+
+
+def as_scans(config, kind, name, array):
+    """(type, name, array) of a model with scans as those files have them."""
+    layer = next((part for part in name.split(".") if part.isdecimal()), "")
+    if name.endswith("A_log"):
+        return "F32", f"blk.{layer}.ssm_a", -np.exp(as_floats(kind, array))[:, None]
+    if name.endswith(".D"):
+        return "F32", f"blk.{layer}.ssm_d", as_floats(kind, array)[:, None]
+    if name.endswith(("mamba.norm.weight", "mixer.norm.weight")):
+        groups = config.get("n_groups") or config["mamba_n_groups"]
+        return "F32", f"blk.{layer}.ssm_norm.weight", as_floats(kind, array).reshape(groups, -1)
+    if name.endswith("conv1d.weight"):
+        return "F32", f"blk.{layer}.ssm_conv1d.weight", as_floats(kind, array).squeeze(1)
+    if name.endswith("shared_mlp.output_linear.weight"):
+        return kind, f"blk.{layer}.ffn_down{'_shexp' if config['num_local_experts'] else ''}.weight", array
+    return kind, name.replace("dt_bias", "dt_proj.bias"), array
+
+
 def add_rope(writer, rope):
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -264,6 +304,8 @@ def named(directory, arch, config):
         part = name.split(".")[-2]
         if arch in PAIRED and part in ("q_proj", "k_proj"):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
+        if arch in SCANS:
+            kind, name, array = as_scans(config, kind, name, array)
         if arch == "gpt2" and part in ("c_attn", "c_fc", "c_proj") and array.ndim == 2:
             array = np.ascontiguousarray(array.T)
         if part == "query_key_value":  # of each head
@@ -293,9 +335,10 @@ def named(directory, arch, config):
             for letter, matrix in by_heads(config, array).items():
                 found[f"blk.{name.split('.')[2]}.attn_{letter}.weight"] = (kind, matrix)
         elif part == "input_linear":  # gate's rows of each expert, and then up's
-            end = "shexp" if "shared" in name else "exps"
+            end = "_shexp" if "shared" in name else "_exps"
+            end = end if config["num_local_experts"] else ""
             for n, half in enumerate(np.split(array, 2, axis=array.ndim - 2)):
-                found[f"blk.{name.split('.')[2]}.ffn_{('gate', 'up')[n]}_{end}.weight"] = (kind, half.copy())
+                found[f"blk.{name.split('.')[2]}.ffn_{('gate', 'up')[n]}{end}.weight"] = (kind, half.copy())
         elif ".experts." in name:
             layer, _, rest = name.partition(".experts.")
             expert, matrix, _ = rest.split(".")

@@ -61,6 +61,8 @@ LATER = {
     "classifier_bias",
     "alibi",
     "learned_positions",
+    "delta",
+    "no_ffn_layers",
 }  # fmt: skip (may be left out)
 OWN = ("head_dim", "n_kv_heads", "ffn_dim", "kv_of")  # what kinds may have
 ROPE = {
@@ -127,7 +129,8 @@ def check_config(c):
     require(set(c) - LATER == CONFIG, f"config: {set(c) ^ CONFIG}")
     for kind in [c, *c.get("kinds", [])]:
         if "delta" in kind:
-            check_delta(kind)
+            check_delta(kind, kind is c)
+        if "delta" in kind and kind is not c:
             continue
         if "conv" in kind:
             conv = kind["conv"]
@@ -212,17 +215,35 @@ def latent_tensors(c, p, weights, exact):
     return {p + name: known for name, known in table.items()}
 
 
-def check_delta(kind):
+def check_delta(kind, beside):
     delta = kind["delta"]
     sizes = {"n_key_heads", "n_value_heads", "key_dim", "value_dim", "conv_width"}
-    require(set(kind) == {"layers", "delta"} and set(delta) - {"tiled"} == sizes, "delta")
+    require(beside or set(kind) == {"layers", "delta"}, "delta")
+    require(set(delta) - {"tiled", "scan"} == sizes, "delta")
+    scan = delta.get("scan", {"conv_bias": True, "norm_groups": 0})
+    normed = {"norm_first", "norm_eps"} if scan["norm_groups"] else set()
+    require(set(scan) - {"dt_min", "dt_max"} == {"conv_bias", "norm_groups"} | normed, "scan")
     require(delta["n_value_heads"] % delta["n_key_heads"] == 0 and delta["conv_width"] >= 2, "delta's sizes")
 
 
+def scan_tensors(dim, heads, keys, values, delta):
+    """({name: shape} of matrices, of floats) of a scan."""
+    channels = 2 * keys + values
+    floats = {"dt": (heads, dim), "dt_bias": (heads,), "rate": (heads,), "skip": (heads,)}
+    floats["conv"] = (delta["conv_width"], channels)
+    floats |= {"conv_bias": (channels,)} if delta["scan"]["conv_bias"] else {}
+    floats |= {"norm": (values,)} if delta["scan"]["norm_groups"] else {}
+    matrices = {"c": (keys, dim), "b": (keys, dim), "x": (values, dim), "z": (values, dim), "o": (dim, values)}
+    return [{f"scan.{name}": shape for name, shape in table.items()} for table in (matrices, floats)]
+
+
 def recurrent_tensors(c, delta, p, weights, exact):
-    """A recurrent layer's, in place of attention's."""
+    """A recurrent layer's, in place of attention's, or beside."""
     dim, heads = c["hidden_dim"], delta["n_value_heads"]
     keys, values = delta["n_key_heads"] * delta["key_dim"], heads * delta["value_dim"]
+    if "scan" in delta:
+        both = zip(scan_tensors(dim, heads, keys, values, delta), (weights, exact))
+        return {p + name: (shape, types) for table, types in both for name, shape in table.items()}
     matrices = {
         "q": (keys, dim),
         "k": (keys, dim),
@@ -273,15 +294,20 @@ def expected_tensors(c):
             table[p + "input_norm"] = ((dim,), exact)
         if c.get("layer_scale"):
             table[p + "scale"] = ((1,), exact)
-        if "delta" in kind:
-            table.update(recurrent_tensors(c, kind["delta"], p, weights, exact))
-        elif "conv" in kind:
+        delta = kind.get("delta", c.get("delta"))
+        if delta:
+            table.update(recurrent_tensors(c, delta, p, weights, exact))
+        if "conv" in kind:
             table.update(convolution_tensors(dim, kind["conv"], p, weights, exact))
+        elif delta and "delta" not in c:
+            pass
         elif "latent" in c:
             table.update(latent_tensors(c, p, weights, exact))
         else:
             table.update(attention_tensors(of, p, weights, exact))
-        if c["n_experts"] and n not in c.get("dense_layers", []):
+        if n in c.get("no_ffn_layers", []):
+            del table[p + "ffn_norm"]
+        elif c["n_experts"] and n not in c.get("dense_layers", []):
             table.update(expert_tensors(of, p, weights, exact))
         else:
             table.update(mlp_tensors(dim, of["ffn_dim"], p, weights))

@@ -10,6 +10,7 @@ import safetensors.numpy
 
 ELSEWHERE = ("tiny-qwen3_5", "tiny-qwen3-next", "tiny-gemma4", "tiny-lfm2")  # test_recurrent.py and others
 ROWS = hf.random_hf_model.rows() | hf.random_hf_model.presets()  # tests/parity looks at their weights
+ROWS |= hf.random_hf_model.random_hf_mamba.presets()
 TINY = [name for name in hf.random_hf_model.PRESETS if name.startswith("tiny-") and not name.startswith(ELSEWHERE)]
 TINY = [name for name in TINY if name not in ROWS]
 SOURCE_DTYPE = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}

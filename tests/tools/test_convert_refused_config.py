@@ -14,7 +14,7 @@ CONFIGS = [
         "architectures: nothing is not supported: README.md lists those that are",
     ),
     ("llama", {"architectures": ["LongcatFlashForCausalLM"]}, "is not supported: yalm lacks latent attention (MLA)"),
-    ("llama", {"architectures": ["GraniteMoeHybridForCausalLM"]}, "is not supported: yalm lacks Mamba's recurrence"),
+    ("llama", {"architectures": ["JambaForCausalLM"]}, "is not supported: yalm lacks Mamba's first recurrence"),
     ("llama", {"architectures": ["Ernie4_5_MoeForCausalLM"]}, "yalm lacks a bias beside the softmax that chooses experts"),
     ("llama", {"architectures": ["NoSuchForCausalLM"]}, "is not supported: README.md lists those that are"),
     ("llama", {"architectures": ["LlamaForCausalLM"] * 2}, "is not supported"),

@@ -7,6 +7,7 @@ those that are other architectures'.
 
 from dataclasses import dataclass
 
+from . import mamba
 from .classic import ROWS
 from .convolution import KEYS, NAMES, TOLD
 from .encoders import BERT_FACTS, BERT_NAMES, MODERN_FACTS, MODERN_NAMES
@@ -363,6 +364,13 @@ ARCHITECTURES = {
         biases=("attention_bias",),
         changes=Changes(names=GRANITE_NAMES),
     ),
+    "GraniteMoeHybridForCausalLM": Architecture(
+        "granitemoehybrid",
+        mamba.GRANITE,
+        biases=("attention_bias",),
+        changes=Changes(names=GRANITE_NAMES),
+        told=(*mamba.TOLD, ("normalization_function", "rmsnorm")),
+    ),
     "Qwen2MoeForCausalLM": Architecture("qwen2_moe", QWEN2_MOE, "none", facts=("shared_gate",)),
     "OlmoeForCausalLM": Architecture(
         "olmoe", OLMOE, "none", ("attention_bias",), ("whole_qk_norm",), keys=(("num_experts", ("num_local_experts",)),)
@@ -429,8 +437,10 @@ ARCHITECTURES = {
     "ModernBertForSequenceClassification": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
-    **{name: Architecture(**{**row, "changes": Changes(**row.get("changes", {}))}) for name, row in ROWS.items()},
 }
+for rows in (ROWS, mamba.ROWS):
+    for name, row in rows.items():
+        ARCHITECTURES[name] = Architecture(**{**row, "changes": Changes(**row.get("changes", {}))})
 
 READ = set(MIXTRAL) | set(QWEN3) | {
     "architectures", "model_type", "hidden_act", "head_dim", "rope_scaling", "rope_parameters", "partial_rotary_factor",
@@ -441,6 +451,7 @@ READ = set(MIXTRAL) | set(QWEN3) | {
 # Of those with experts that have a width of their own.
 READ_UNROTATED = {"no_rope_layers", "no_rope_layer_interval"}
 READ_GRANITE = set(GRANITE) - set(LLAMA)
+READ_MAMBA = {"num_experts", "num_local_experts", "time_step_limit", *mamba.OF_EXPERTS}
 READ_MOE = {"num_experts", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"}
 HARMLESS = {
     "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids",
@@ -467,7 +478,10 @@ HARMLESS = {
     "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
     "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
     "aux_loss_alpha", "ep_size", "num_mtp_layers", "seq_aux", "block_mlp_init_scale", "block_out_init_scale",
-    "block_use_xavier_init", "conv_use_xavier_init",
+    "block_use_xavier_init", "conv_use_xavier_init", "mamba_chunk_size", "chunk_size", "num_logits_to_keep",
+    "z_loss_coefficient", "use_mamba_kernels", "residual_in_fp32", "rescale_prenorm_residual", "mamba_ssm_cache_dtype",
+    "moe_shared_expert_overlap", "time_step_max", "time_step_floor", "init_method", "mtp_layers_block_type",
+    "mtp_hybrid_override_pattern", "mlp_expansion_factor",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.
 FOREIGN = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from .architectures import ARCHITECTURES, FOREIGN, HARMLESS, READ, READ_GRANITE, READ_MOE, READ_UNROTATED
+from .architectures import ARCHITECTURES, FOREIGN, HARMLESS, READ, READ_GRANITE, READ_MAMBA, READ_MOE, READ_UNROTATED
 from .classic import read_classic, usual_values
 from .convolution import convolves, read_convolutions
 from .encoders import activation, halve_windows, read_encoder, read_modern
@@ -17,6 +17,7 @@ from .errors import ModelError
 from .gemma4 import is_gemma4, read_gemma4
 from .latent import read_latent, rope_keys
 from .layers import read_kinds
+from .mamba import read_multipliers, scan_values
 from .multimodal import is_whole, text_config
 from .plan import UNCHANGED, Changes
 from .recurrent import attention_keys, has_recurrent, read_recurrent
@@ -146,7 +147,8 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     name = _architecture(values, path)
     architecture = ARCHITECTURES[name]
     values = usual_values(_usual_keys(values, architecture.keys, path), architecture.defaults)
-    keys = Keys(path, values, architecture.defaults)
+    values, defaults, blocks, names = scan_values(values, architecture.defaults, path)
+    keys = Keys(path, values, defaults)
     warnings: list = []
     for key, value in architecture.told:
         if keys.values.get(key, value) not in (value, None):
@@ -172,7 +174,7 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
         if kind["rope"]["type"] not in architecture.ropes:
             raise keys.error(f"RoPE type {shown(kind['rope']['type'])} is not supported with {name}")
     if has_recurrent(keys):
-        facts.update(read_recurrent(keys, facts["n_layers"]))
+        facts.update(read_recurrent(keys, facts))
     if convolves(keys):
         facts.update(read_convolutions(keys, facts))
     if "use_bidirectional_attention" in keys.defaults and not is_gemma4(keys):
@@ -203,7 +205,9 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     if "norm_bias" in keys.defaults:
         read_modern(keys, facts, name)
     facts.update(bos=-1, eos=[])
-    changes = replace(architecture.changes, logits_scale=logits_scale)
+    factors, scale = read_multipliers(keys, facts, warnings) if "ssm_multipliers" in keys.defaults else ((), 1.0)
+    changes = replace(architecture.changes, logits_scale=logits_scale * scale, blocks=blocks, factors=factors)
+    changes = replace(changes, names=(*changes.names, *names))
     if "rope_interleave" in keys.defaults:
         changes = replace(changes, pairs=keys.flag("rope_interleave", True))
     quantization = keys.object("quantization_config") or None
@@ -261,6 +265,7 @@ def _check_unknown(keys: Keys, warnings: list, told: set) -> None:
     read = READ | (READ_MOE if "moe_intermediate_size" in keys.defaults else set())
     read |= set(keys.defaults) | told
     read |= READ_GRANITE if "logits_scaling" in keys.defaults else set()
+    read |= READ_MAMBA if "mamba_d_state" in keys.defaults else set()
     read |= READ_UNROTATED if "no_rope_layer_interval" in keys.defaults else set()
     for key, value in keys.values.items():
         if key in FOREIGN - read and value and (value is True or value != 1.0):
@@ -485,4 +490,7 @@ def _scored_experts(keys: Keys, width: int) -> dict:
         found["expert_scale"] = scale
     if shared:
         found["shared_ffn_dim"] = shared * width
+    if "moe_shared_expert_intermediate_size" in keys.defaults:  # Nemotron's, whatever their number
+        key = "moe_shared_expert_intermediate_size"
+        found["shared_ffn_dim"] = keys.integer(key, keys.defaults[key], 1, 1 << 20)
     return found

@@ -30,20 +30,33 @@ def plan_experts(planner, name: str, stored: str) -> None:
     shared_name = f"{block}.shared_expert" + ("" if planner.config.get("shared_gate") else "s")
     if f"{shared_name}.gate_up_proj.weight" in planner.left:
         planner.split(shared_name, "gate_up_proj", [("gate_proj", shared), ("up_proj", shared)], dim)
+    ungated = planner.config.get("ungated", False)
     if planner.config.get("shared_gate"):
         planner.exact(f"{name}.shared.router", planner.take(f"{block}.shared_expert_gate.weight", (1, dim)))
     for part, shape in {"gate": (shared, dim), "up": (shared, dim), "down": (dim, shared)}.items():
-        if shared:
+        if shared and not (ungated and part == "gate"):
             planner.weights(f"{name}.shared.{part}", planner.take(f"{shared_name}.{part}_proj.weight", shape))
+    if ungated:
+        take_ungated(planner, f"{block}.experts", n, ffn)
     if together:
         take_apart(planner, *(f"{stored}.{part}" for part in together), f"{block}.experts", n, ffn)
         gate_name, up_name, down_name = "gate_proj", "up_proj", "down_proj"
     for e in range(n):
         for part, matrix, shape in (
             ("gate", gate_name, (ffn, dim)), ("up", up_name, (ffn, dim)), ("down", down_name, (dim, ffn))
-        ):  # fmt: skip
+        )[ungated:]:  # fmt: skip
             stored_as = f"{block}.experts.{e}.{matrix}.weight"
             planner.weights(f"{name}.experts.{e}.{part}", planner.take(stored_as, shape))
+
+
+def take_ungated(planner, experts: str, n: int, ffn: int) -> None:
+    """All experts' up in one tensor, and their down, become a matrix each."""
+    dim = planner.config["hidden_dim"]
+    for part, shape in (("up_proj", (ffn, dim)), ("down_proj", (dim, ffn))):
+        if f"{experts}.{part}" in planner.left:
+            whole = planner.take(f"{experts}.{part}", (n, *shape))
+            for e in range(n):
+                planner.left[f"{experts}.{e}.{part}.weight"] = whole.part(e * ffn * dim, shape)
 
 
 def take_apart(planner, gate_up_name: str, down_name: str, experts: str, n: int, ffn: int) -> None:

@@ -10,7 +10,7 @@ from typing import Optional
 
 import numpy as np
 
-from . import gguf_encoders, gguf_gemma4
+from . import gguf_encoders, gguf_gemma4, gguf_mamba
 from .checkpoint import Checkpoint, Tensor
 from .computed import Reordered
 from .errors import ModelError
@@ -69,7 +69,7 @@ ENDS = (
     "<|eom_id|>",
     "</s>", "<EOT>", "<｜end▁of▁sentence｜>", "<turn|>", "<|tool_response>",
 )  # fmt: skip
-UNENDED = ("attn_sinks", "exp_probs_b", "ssm_a")  # tensors whose names there do not end in weight or bias
+UNENDED = ("attn_sinks", "exp_probs_b", "ssm_a", "ssm_d")  # tensors whose names there do not end in weight or bias
 MARKED = (3, 4)
 FREQUENCIES = "rope_freqs.weight"
 FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
@@ -133,6 +133,8 @@ def config_values(file: GgufFile, warnings: list) -> dict:
         _recurrent(file, prefix, values)
     if family.names is CONVOLVING_NAMES:
         _convolving(file, values)
+    if gguf_mamba.is_scan(family):
+        gguf_mamba.complete(file, prefix, values)
     if family.settings is LATENT:
         _latents(file, prefix, values)
     for key in ("bos_token_id", "eos_token_id"):
@@ -334,7 +336,9 @@ def model_tensors(file: GgufFile) -> Checkpoint:
         further = name.startswith("blk.") and name.split(".")[1].isdecimal() and int(name.split(".")[1]) > layers
         if name in consumed or (further and file.get(f"{prefix}.nextn_predict_layers")):
             continue
-        for renamed, tensor in _renamed(file, family, name, tensor_of(entry)):
+        entry_tensor = tensor_of(entry)
+        entry_tensor = gguf_mamba.flat(name, entry_tensor) if gguf_mamba.is_scan(family) else entry_tensor
+        for renamed, tensor in _renamed(file, family, name, entry_tensor):
             if family.names is RECURRENT:
                 renamed = as_qwen(renamed, layers)
             part = renamed.split(".")[-2]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Optional
 
-from . import gguf_encoders, gguf_gemma4
+from . import gguf_encoders, gguf_gemma4, gguf_mamba
 
 EXPERTS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
 OWN_EXPERTS = {
@@ -151,6 +151,31 @@ FAMILIES = {
         "Lfm2MoeForCausalLM",
         settings={**CONVOLVING, **OWN_EXPERTS, "expert_weights_scale": "routed_scaling_factor"},
         names=CONVOLVING_NAMES,
+    ),
+    "granitehybrid": Family(
+        "GraniteMoeHybridForCausalLM",
+        settings={**EXPERTS, **gguf_mamba.SETTINGS, "expert_shared_feed_forward_length": "shared_intermediate_size"},
+        names={
+            **MIXTRAL["names"],
+            **gguf_mamba.GRANITE,
+            **{part: name.replace("mlp", "block_sparse_moe") for part, name in SHARED.items()},
+        },
+        experts=MIXTRAL["experts"],
+    ),
+    **dict.fromkeys(
+        ("nemotron_h", "nemotron_h_moe"),
+        Family(
+            "NemotronHForCausalLM",
+            settings={
+                **SCORED,
+                **gguf_mamba.SETTINGS,
+                "expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size",
+                "expert_group_count": "n_group",
+                "expert_group_used_count": "topk_group",
+            },
+            names=gguf_mamba.NEMOTRON,
+            experts="mixer.experts.{}.{}_proj",
+        ),
     ),
     "starcoder2": Family("Starcoder2ForCausalLM"),
     "phi2": Family("PhiForCausalLM"),

@@ -23,6 +23,7 @@ STEPS = tuple(ERRORS)
 # measured, nor any of recurrent layers', nor of latents: of these kv_a makes the values, too.
 SENSITIVITY = {"v": 16.0, "q": 2.3, "k": 2.3, "output_gate": 2.3, "o": 1.9, "down": 1.5, "gate": 1.0, "up": 1.0}
 SENSITIVITY |= {"kv_a": 16.0, "q_a": 2.3}
+SENSITIVITY |= {"x": 16.0, "b": 2.3, "c": 2.3, "z": 2.3}  # of scans, as v, k, q and output_gate
 ENDS, AT_ENDS = 8, 1.5  # the layers of the first and last eighth are so much more sensitive
 UNITS = (("q", "k"), ("gate", "up"))
 LEAST_BITS, MOST_BITS = 4.25, 8.5  # a weight, the row scales of narrow matrices aside

@@ -18,6 +18,7 @@ from .experts import plan_experts
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .gemma4 import layer_facts, plan_experts_beside_mlp, plan_inputs, plan_layer, prepare_attention
 from .latent import plan_latent
+from .mamba import Scaled, block_name, plan_scan
 from .mixture import mixed
 from .mtp import plan_mtp
 from .packing import GROUP_BYTES, quantised_size
@@ -80,6 +81,8 @@ class Changes:
     values_are_keys: bool = False  # where there is no v_proj
     names: tuple = ()  # (a part of tensors' names, what takes its place) each
     turned: tuple = ()  # ends of the files' names of matrices whose columns are outputs
+    blocks: tuple = ()  # where each of the model's blocks comes to lie: mamba.block_name()
+    factors: tuple = ()  # (the end of matrices' names, what they are multiplied by) each
 
 
 UNCHANGED = Changes()
@@ -104,7 +107,7 @@ def renamed(tensors: dict, changes: Changes) -> dict:
         name = f"model.{name}" if bare else name
         for theirs, ours in changes.names:
             name = name.replace(theirs, ours)
-        found[name] = tensor
+        found[block_name(name, changes.blocks)] = tensor
     return found
 
 
@@ -148,6 +151,8 @@ class Planner:
         return tensor
 
     def weights(self, name: str, source: Tensor) -> None:
+        factor = next((factor for end, factor in self.changes.factors if name.endswith(end)), 1.0)
+        source = source if factor == 1 or name in ("embedding", "classifier") else Scaled(source, factor)
         dtype = self.type_of(name)
         for pattern, kept in self.keep:
             if fnmatchcase(name, pattern):
@@ -228,21 +233,27 @@ class Planner:
 
     def layer(self, name: str, stored: str, n: int) -> None:
         c, dim = self.config, self.config["hidden_dim"]
+        no_ffn = n in c.get("no_ffn_layers", ())
         for norm, of in self.norms(stored).items():
-            if norm == "attention_norm" and n == 0 and c.get("bare_first"):
+            if (norm == "attention_norm" and n == 0 and c.get("bare_first")) or (norm == "ffn_norm" and no_ffn):
                 continue
             self.norm(f"{name}.{norm}", self.take(f"{stored}.{of}.weight", (dim,)))
             if c.get("norm_bias"):
                 self.exact(f"{name}.{norm}_bias", self.take(f"{stored}.{of}.bias", (dim,)))
         kind = kind_of(c, n)
-        if "delta" in kind:
-            plan_recurrent(self, name, f"{stored}.linear_attn", kind["delta"])
-        elif "conv" in kind:
+        delta = kind.get("delta", c.get("delta", {}))
+        if "scan" in delta:
+            plan_scan(self, name, f"{stored}.mamba", delta)
+        elif delta:
+            plan_recurrent(self, name, f"{stored}.linear_attn", delta)
+        if "conv" in kind:
             plan_convolution(self, name, f"{stored}.conv", kind["conv"])
         elif "latent" in c:
             plan_latent(self, name, f"{stored}.self_attn")
-        else:
+        elif not delta or "delta" in c:
             self.attention(name, f"{stored}.self_attn", layer_facts(c, n))
+        if no_ffn:
+            return
         if c.get("expert_norms"):
             plan_experts_beside_mlp(self, name, stored)
         elif c["n_experts"] and n not in c.get("dense_layers", ()):
@@ -390,6 +401,9 @@ def matrix_types(plan: list) -> list:
         ".decay",
         ".beta",
         ".decay_rate",
+        ".dt",
+        ".rate",
+        ".skip",
         "positions",
         "token_types",
         "alibi_slopes",

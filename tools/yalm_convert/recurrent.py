@@ -3,6 +3,7 @@
 import numpy as np
 
 from .computed import Mapped, Turned, Within
+from .mamba import has_scan, read_scan
 from .source import shown
 
 FULL, LINEAR = "full_attention", "linear_attention"
@@ -10,7 +11,7 @@ MROPE = {"mrope_section", "mrope_interleaved"}  # say nothing about a text
 
 
 def has_recurrent(keys) -> bool:
-    return "linear_num_value_heads" in keys.defaults
+    return "linear_num_value_heads" in keys.defaults or has_scan(keys)
 
 
 def attention_keys(keys):
@@ -22,8 +23,11 @@ def attention_keys(keys):
     return keys.but(values)
 
 
-def read_recurrent(keys, n_layers: int) -> dict:
+def read_recurrent(keys, facts: dict) -> dict:
     """`kinds`, with the one kind of layer that is recurrent; {} where no layer is."""
+    n_layers = facts["n_layers"]
+    if has_scan(keys):
+        return read_scan(keys, facts)
     if not keys.flag("attn_output_gate", True):
         raise keys.error("attn_output_gate is false, which transformers does not have")
     recurrent = [layer for layer, kind in enumerate(_types(keys, n_layers)) if kind == LINEAR]
