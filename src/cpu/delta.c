@@ -87,7 +87,7 @@ static void clear(struct cpu_state *s)
     for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
         const struct delta_config *d = &s->config->kinds[kind].delta;
         const size_t layers = (size_t)config_n_layers_of(s->config, kind);
-        if (config_kind_attends(s->config, kind))
+        if (!config_kind_recurs(s->config, kind))
             continue;
         memset(s->kinds[kind].states, 0, layers * delta_state_floats(d) * sizeof(float));
         memset(s->kinds[kind].inputs, 0, layers * delta_input_floats(d) * sizeof(float));

@@ -187,7 +187,7 @@ static inline bool config_is_recurrent(const struct model_config *config, int la
 }
 static inline bool config_kind_recurs(const struct model_config *config, int kind)
 {
-    return config->kinds[kind].delta.n_value_heads > 0;
+    return config->kinds[kind].delta.conv_width > 0;
 }
 static inline bool config_kind_attends(const struct model_config *config, int kind)
 {
