@@ -57,7 +57,7 @@ def test_writes_what_each_matrix_reads(program, text, tmp_path):
     tensors = load_file(path)  # which checks the header
     assert size_of_sums(program.model) == size_behind_table(path)
     names = {f"layers.{layer}.{part}" for layer in range(4) for part in PARTS} | {"embedding"}
-    inputs = {f"input.{number}" for number in range(4 * 4 + 1)}
+    inputs = {f"input.{5 * layer + which}" for layer in range(4) for which in range(4)} | {"input.20"}
     assert set(tensors) == names | {f"{name}.tokens" for name in names} | inputs
     tokens = tensors["layers.0.q.tokens"][0]
     assert tokens > 1000 and all(tensors[f"{name}.tokens"][0] == tokens for name in names)

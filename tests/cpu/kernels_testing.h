@@ -179,7 +179,7 @@ static inline int fixture_open(void **state)
     struct fixture *f = calloc(1, sizeof *f);
     f->kernels = cpu_kernels_select(isa);
     f->seed = 1;
-    while (isa != isa_names[f->turn])
+    while (strcmp(isa, isa_names[f->turn]) != 0)
         f->turn++;
     *state = f;
     return 0;
