@@ -181,7 +181,9 @@ static bool walk(struct masker *m, uint64_t *bits, int state)
     const struct token_tree *tree = m->tree;
     bool same;
     struct way_down how = {.tree = &tree->tails, .base = STATE_DEAD};
-    const int count = automaton_plain(m->automaton, state, &same), near = automaton_near(m->automaton, state);
+    const int count = automaton_plain(m->automaton, state, &same);
+    const bool plain = count > TREE_SHORT && same; // as all bases are, which so have no other mask behind theirs
+    const int near = plain ? state : automaton_near(m->automaton, state);
     if (near != state) {
         const uint64_t *from = mask_of(m, near);
         if (from == NULL)
@@ -191,7 +193,7 @@ static bool walk(struct masker *m, uint64_t *bits, int state)
         walk_longest(m, bits, state, count, true);
         return true;
     }
-    if (count > TREE_SHORT && same) {
+    if (plain) {
         memcpy(bits, tree->plain, m->n_words * sizeof *bits);
     } else {
         how.tree = &tree->all;

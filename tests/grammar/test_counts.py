@@ -56,6 +56,17 @@ def test_masks_of_strings(match, fable, schema, text):
     assert ", 0 wrong, whole" in found[0], found
 
 
+@pytest.mark.parametrize("least, most, length", [(3, 100, 120), (17, 40, 18), (0, 17, 300), (20, None, 17)])
+def test_masks_of_lists(match, fable, least, most, length):
+    """Counts within counts."""
+    schema = {"type": "array", "items": {"type": ["string", "null"], "maxLength": length}, "minItems": least}
+    schema |= {"maxItems": most} if most else {}
+    for n in (4, 17, 20):
+        [found] = match("schema", schema, [json.dumps(["once upon a"] * n)], fable)
+        whole = least <= n <= (most or n)
+        assert ", 0 wrong, whole" in found if whole else ", 0 wrong, open" in found, (n, found)
+
+
 def test_patterns_beside_python(match):
     choose = random.Random(3)
 
