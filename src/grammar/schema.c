@@ -94,6 +94,8 @@ static void add_strings(struct schema_writer *w, struct values *values, const st
         for (uint32_t c = dfa->states[state].edges[k].first; c <= dfa->states[state].edges[k].last; c++) {
             if (letters == MAX_LETTERS || c == 0)
                 refuse_unique(w);
+            if (c >= 0xd800 && c < 0xe000) // no character
+                continue;
             const int size = utf8_write((unsigned char *)values->text + length, (int32_t)c);
             add_strings(w, values, dfa, dfa->states[state].edges[k].to, length + size, letters + 1);
         }
@@ -105,7 +107,7 @@ static void write_part(struct schema_writer *w, const struct part *part, int rul
 static void write_unique(struct schema_writer *w, const struct part *part, int rule)
 {
     struct values values = {.first = w->n_rules};
-    if (part->rest == 0)
+    if (part->n_first > 0 || part->rest == 0)
         refuse_unique(w);
     const struct shape shape = shape_of(&w->s, part->rest);
     for (int i = 0; i < shape.n; i++) {
@@ -132,8 +134,6 @@ static void write_array(struct schema_writer *w, const struct part *part, int ru
 {
     FILE *out = w->out;
     char name[24];
-    if (part->unique && part->n_first > 0 && part->most != 1)
-        refuse_unique(w);
     if (part->unique && part->most != 0 && part->most != 1) {
         write_unique(w, part, rule);
         return;

@@ -63,8 +63,7 @@ struct shapes { // the reader
     struct made {
         cJSON *json;
         struct made *next;
-    } * made;                             // schemas of our own
-    const struct dfa *numbers[2], *brief; // texts of numbers, of integers; those without idle zeros
+    } * made; // schemas of our own
 };
 
 void shapes_free(struct shapes *s);

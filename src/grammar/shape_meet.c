@@ -138,18 +138,13 @@ static bool meet_numbers(const struct part *a, const struct part *b, struct part
 const struct dfa *numbers_of(struct shapes *s, const struct part *part)
 {
     struct pool *pool = &s->pool;
-    const struct dfa *text = s->numbers[part->integer];
-    if (text == NULL)
-        text = s->numbers[part->integer] = numbers_all(pool, part->integer);
+    const struct dfa *text = numbers_all(pool, part->integer);
     if (part->low > -1e20)
         text = dfa_meet(pool, text, numbers_compare(pool, part->low, part->low_open ? ABOVE : ABOVE | EQUAL));
     if (part->high < 1e20)
         text = dfa_meet(pool, text, numbers_compare(pool, part->high, part->high_open ? BELOW : BELOW | EQUAL));
-    if (part->low == part->high) { // one number: without zeros that say nothing, but the first behind the point
-        if (s->brief == NULL)
-            s->brief = pattern_read(pool, "^-?\\d+(\\.0|\\.\\d*[1-9])?$");
-        text = dfa_meet(pool, text, s->brief);
-    }
+    if (part->low == part->high) // one number: without zeros that say nothing, but the first behind the point
+        text = dfa_meet(pool, text, pattern_read(pool, "^-?\\d+(\\.0|\\.\\d*[1-9])?$"));
     return part->text ? dfa_meet(pool, text, part->text) : text;
 }
 

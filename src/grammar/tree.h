@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "grammar/grammar.h"
+
 struct tree_node {
     int32_t child;       // the first of those one byte longer; they stand side by side
     int32_t n_children;  // their bytes differ
@@ -32,4 +34,4 @@ struct token_tree {
     int n_longest, n_vocab;
 };
 
-enum { TREE_SHORT = 16 };
+enum { TREE_SHORT = GRAMMAR_MANY }; // automaton_near() holds for short tokens

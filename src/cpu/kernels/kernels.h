@@ -190,8 +190,8 @@ struct cpu_kernels {
     void (*add_scaled)(float *x, const float *y, float scale, int n);         // x += scale * y
     void (*to_fp32[DTYPE_FLOATS])(float *y, const void *x, int n);
     void (*sigmoid_multiply)(float *x, const float *z, int n); // x *= 1 / (1 + e^-z)
-    // y = silu(bias + Σ_j taps[j] ∘ rows[j]), j < n_taps; taps: (n_taps, ldt), rows[j]: (n). y is none of the rows, bias may be
-    // NULL.
+    // y = silu(bias + Σ_j taps[j] ∘ rows[j]), j < n_taps; taps: (n_taps, ldt), rows[j]: (n), bias: (n) or NULL. y is none of
+    // the rows.
     void (*convolve)(float *y, const float *const *rows, const float *taps, const float *bias, ptrdiff_t ldt, int n_taps,
                      int n);
     // y = gates ∘ (bias + Σ_j taps[j] ∘ rows[j]), likewise
