@@ -2,46 +2,12 @@
 
 #include <stdlib.h>
 
+#include "recipe/states.h"
 #include "recipe/writer.h"
-
-static void multiply(struct step *step, const struct matrix *w, const float *bias, enum buffer to)
-{
-    if (!w->data) // the model has none
-        return;
-    step->w[step->n_w] = w;
-    step->bias[step->n_w] = bias;
-    step->out[step->n_w++] = to;
-}
 
 static unsigned activation_trait(const struct model_config *c)
 {
     return c->activation == ACTIVATION_SILU ? 0u : TRAIT_ACTIVATION;
-}
-
-static unsigned norm_trait(const struct model_config *c)
-{
-    return c->layer_norm ? TRAIT_LAYER_NORM : 0u;
-}
-
-static int input(const struct writer *out, int which)
-{
-    return importance_input(out->config, out->layer, which);
-}
-
-// x += [rmsnorm](w · in + bias)
-static void add(struct writer *out, const struct matrix *w, const float *bias, enum buffer in, const float *post_norm,
-                int observed, bool ends_block)
-{
-    put_step(out, (struct step){.op = OP_ADD,
-                                .w = {w},
-                                .bias = {bias},
-                                .n_w = 1,
-                                .in = in,
-                                .out = {BUFFER_X},
-                                .post_norm = post_norm,
-                                .traits = post_norm ? TRAIT_NORM_BEHIND : 0u,
-                                .observed = observed,
-                                .ends_block = ends_block});
 }
 
 // x = norm(x)
@@ -52,11 +18,11 @@ static void norm(struct writer *out, const float *weight, const float *bias)
                                 .out = {BUFFER_X},
                                 .post_norm = weight,
                                 .norm_bias = bias,
-                                .traits = norm_trait(out->config),
+                                .traits = step_norm_trait(out->config),
                                 .observed = NOT_OBSERVED});
 }
 
-// ------------------------------------------------------------------------------------------ attention, or a recurrence
+// ------------------------------------------------------------------------------------------ attention
 
 static unsigned attention_traits(const struct model_config *c, int layer)
 {
@@ -68,29 +34,6 @@ static unsigned attention_traits(const struct model_config *c, int layer)
            (c->alibi ? TRAIT_ALIBI : 0u) | (c->latent.kv_rank ? TRAIT_LATENT : 0u);
 }
 
-static struct attending attending(const struct model_config *c, int layer)
-{
-    const int seen = config_kv_layer(c, layer);
-    return (struct attending){.kind = c->kind_of_layer[layer],
-                              .seen = seen,
-                              .seen_kind = c->kind_of_layer[seen],
-                              .place = config_place(c, seen),
-                              .layers = config_n_layers_of(c, c->kind_of_layer[seen]),
-                              .n_heads = c->n_heads,
-                              .n_kv_heads = config_kv_heads(c, layer),
-                              .head_dim = config_head_dim(c, layer)};
-}
-
-// What a block reads is normalised before it, or, with post_norm, behind the block before.
-static void read_norm(struct step *step, const struct model_config *c, const float *weight, const float *bias)
-{
-    if (c->post_norm || !weight)
-        return;
-    step->norm = weight;
-    step->norm_bias = bias;
-    step->traits |= norm_trait(c);
-}
-
 static void units(struct writer *out, const struct expert_weights *ffn)
 {
     const struct model_config *c = out->config;
@@ -99,10 +42,10 @@ static void units(struct writer *out, const struct expert_weights *ffn)
                         .in = BUFFER_X,
                         .activation = c->activation,
                         .traits = activation_trait(c) | (own_width ? TRAIT_WIDTH : 0u) | (c->ungated ? TRAIT_UNGATED : 0u),
-                        .observed = input(out, INPUT_FFN)};
-    read_norm(&step, c, out->w->ffn_norm, out->w->ffn_norm_bias);
-    multiply(&step, &ffn->gate, ffn->gate_bias, BUFFER_UNITS);
-    multiply(&step, &ffn->up, ffn->up_bias, BUFFER_UNITS);
+                        .observed = observed_input(out, INPUT_FFN)};
+    step_read_norm(&step, c, out->w->ffn_norm, out->w->ffn_norm_bias);
+    step_multiply(&step, &ffn->gate, ffn->gate_bias, BUFFER_UNITS);
+    step_multiply(&step, &ffn->up, ffn->up_bias, BUFFER_UNITS);
     put_step(out, step);
 }
 
@@ -112,7 +55,7 @@ static void attend(struct writer *out)
     put_step(out, (struct step){.op = OP_ATTEND,
                                 .out = {BUFFER_ATTENDED},
                                 .weights = out->w,
-                                .attending = attending(c, out->layer),
+                                .attending = attending_of(out),
                                 .number = c->attention_softcap,
                                 .query = {config_attention_scale(c, config_head_dim(c, out->layer)), c->query_growth,
                                           c->query_growth_context},
@@ -134,49 +77,22 @@ static void latent_attention(struct writer *out)
     const struct layer_weights *w = out->w;
     const struct latent_config *d = &c->latent;
     const int q_dim = d->nope_dim + d->rope_dim;
-    struct step first = {.op = OP_PROJECT, .in = BUFFER_X, .observed = input(out, INPUT_QKV)};
-    read_norm(&first, c, w->attention_norm, w->attention_norm_bias);
-    multiply(&first, &w->k, NULL, BUFFER_K);
-    multiply(&first, d->q_rank ? &w->latent.q_a : &w->q, NULL, d->q_rank ? BUFFER_LATENT : BUFFER_HEADS);
+    struct step first = {.op = OP_PROJECT, .in = BUFFER_X, .observed = observed_input(out, INPUT_QKV)};
+    step_read_norm(&first, c, w->attention_norm, w->attention_norm_bias);
+    step_multiply(&first, &w->k, NULL, BUFFER_K);
+    step_multiply(&first, d->q_rank ? &w->latent.q_a : &w->q, NULL, d->q_rank ? BUFFER_LATENT : BUFFER_HEADS);
     first.n_exact = first.n_w;
     put_step(out, first);
     put_step(out, (struct step){.op = OP_HEAD_NORM, .weights = w, .traits = TRAIT_LATENT});
     if (d->q_rank) {
         struct step second = {.op = OP_PROJECT, .in = BUFFER_LATENT, .observed = NOT_OBSERVED, .n_exact = 1};
-        multiply(&second, &w->q, NULL, BUFFER_HEADS);
+        step_multiply(&second, &w->q, NULL, BUFFER_HEADS);
         put_step(out, second);
     }
     heads(out, &w->latent.k_b, BUFFER_HEADS, BUFFER_Q, (struct per_head){c->n_heads, q_dim, c->head_dim, d->rope_dim});
     attend(out);
     heads(out, &w->latent.v_b, BUFFER_ATTENDED, BUFFER_HEADS, (struct per_head){c->n_heads, c->head_dim, d->v_dim, 0});
-    add(out, &w->o, NULL, BUFFER_HEADS, w->attention_post_norm, input(out, INPUT_O), true);
-}
-
-// to = what a scan makes of C, B and x of rmsnorm(x). Beside attention its input was observed there.
-static void scan(struct writer *out, enum buffer to)
-{
-    const struct layer_weights *w = out->w;
-    const int observed = config_attends(out->config, out->layer) ? NOT_OBSERVED : input(out, INPUT_QKV);
-    struct step step = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = observed};
-    multiply(&step, &w->scan.c, NULL, BUFFER_Q);
-    multiply(&step, &w->scan.b, NULL, BUFFER_K);
-    multiply(&step, &w->scan.x, NULL, BUFFER_V);
-    step.n_exact = 3;
-    multiply(&step, &w->scan.z, NULL, BUFFER_GATES);
-    multiply(&step, &w->delta.decay, NULL, BUFFER_DECAYS);
-    step.n_narrow = 1;
-    put_step(out, step);
-    put_step(out, (struct step){.op = OP_RECUR,
-                                .out = {to},
-                                .weights = w,
-                                .attending = attending(out->config, out->layer),
-                                .delta = config_delta(out->config, out->layer),
-                                .traits = TRAIT_SCAN});
-}
-
-static void add_scan(struct writer *out, enum buffer from)
-{
-    add(out, &out->w->scan.o, NULL, from, NULL, input(out, INPUT_SCAN_O), true);
+    put_add(out, &w->o, NULL, BUFFER_HEADS, w->attention_post_norm, observed_input(out, INPUT_O), true);
 }
 
 // x += o · attention(q, k, v of rmsnorm(x)); where a scan stands beside it, that adds to x, too.
@@ -184,17 +100,17 @@ static void attention(struct writer *out)
 {
     const struct model_config *c = out->config;
     const struct layer_weights *w = out->w;
-    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .observed = input(out, INPUT_QKV)};
-    read_norm(&qkv, c, w->attention_norm, w->attention_norm_bias);
-    multiply(&qkv, &w->q, w->q_bias, BUFFER_Q);
-    multiply(&qkv, &w->k, w->k_bias, BUFFER_K);
-    multiply(&qkv, &w->v, w->v_bias, BUFFER_V);
+    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .observed = observed_input(out, INPUT_QKV)};
+    step_read_norm(&qkv, c, w->attention_norm, w->attention_norm_bias);
+    step_multiply(&qkv, &w->q, w->q_bias, BUFFER_Q);
+    step_multiply(&qkv, &w->k, w->k_bias, BUFFER_K);
+    step_multiply(&qkv, &w->v, w->v_bias, BUFFER_V);
     qkv.n_exact = qkv.n_w;
-    multiply(&qkv, &w->output_gate, w->output_gate_bias, BUFFER_GATES);
+    step_multiply(&qkv, &w->output_gate, w->output_gate_bias, BUFFER_GATES);
     put_step(out, qkv);
     if (c->parallel) // the feed-forward block reads x before anything is added to it
         units(out, &w->experts[0]);
-    const struct attending how = attending(c, out->layer);
+    const struct attending how = attending_of(out);
     if (c->qk_norm || c->whole_qk_norm || c->v_norm)
         put_step(out, (struct step){.op = OP_HEAD_NORM,
                                     .weights = w,
@@ -204,57 +120,12 @@ static void attention(struct writer *out)
     if (c->output_gate)
         put_step(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}, .attending = how});
     if (config_is_recurrent(c, out->layer)) // it reads x before anything is added to it
-        scan(out, BUFFER_UNITS);
-    add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
+        put_scan(out, BUFFER_UNITS);
+    put_add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, observed_input(out, INPUT_O), true);
     if (config_is_recurrent(c, out->layer))
-        add_scan(out, BUFFER_UNITS);
+        put_scan_sum(out, BUFFER_UNITS);
     if (c->post_norm)
         norm(out, w->attention_norm, w->attention_norm_bias);
-}
-
-// x += o · what the delta rule, or a scan, makes of q, k and v of rmsnorm(x)
-static void recurrence(struct writer *out)
-{
-    const struct layer_weights *w = out->w;
-    if (config_delta(out->config, out->layer)->scan.there) {
-        scan(out, BUFFER_ATTENDED);
-        add_scan(out, BUFFER_ATTENDED);
-        return;
-    }
-    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = input(out, INPUT_QKV)};
-    multiply(&qkv, &w->q, NULL, BUFFER_Q);
-    multiply(&qkv, &w->k, NULL, BUFFER_K);
-    multiply(&qkv, &w->v, NULL, BUFFER_V);
-    qkv.n_exact = 3;
-    multiply(&qkv, &w->output_gate, NULL, BUFFER_GATES);
-    multiply(&qkv, &w->delta.decay, NULL, BUFFER_DECAYS);
-    multiply(&qkv, &w->delta.beta, NULL, BUFFER_BETAS);
-    qkv.n_narrow = 2;
-    put_step(out, qkv);
-    put_step(out, (struct step){.op = OP_RECUR,
-                                .out = {BUFFER_ATTENDED},
-                                .weights = w,
-                                .attending = attending(out->config, out->layer),
-                                .delta = config_delta(out->config, out->layer)});
-    add(out, &w->o, NULL, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
-}
-
-// x += o · (q ∘ convolution of k ∘ v), of what rmsnorm(x) is multiplied by
-static void convolution(struct writer *out)
-{
-    const struct layer_weights *w = out->w;
-    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = input(out, INPUT_QKV)};
-    multiply(&qkv, &w->q, w->q_bias, BUFFER_Q);
-    multiply(&qkv, &w->k, w->k_bias, BUFFER_K);
-    multiply(&qkv, &w->v, w->v_bias, BUFFER_V);
-    qkv.n_exact = qkv.n_w;
-    put_step(out, qkv);
-    put_step(out, (struct step){.op = OP_CONVOLVE,
-                                .out = {BUFFER_ATTENDED},
-                                .weights = w,
-                                .attending = attending(out->config, out->layer),
-                                .delta = config_delta(out->config, out->layer)});
-    add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
 }
 
 // ------------------------------------------------------------------------------------------ feed-forward
@@ -290,7 +161,7 @@ static void chosen_experts(struct writer *out, bool ends_block)
                                 .raw_weights = c->raw_expert_weights,
                                 .activation = c->activation,
                                 .traits = activation_trait(c) | (c->ungated ? TRAIT_UNGATED : 0u),
-                                .observed = input(out, INPUT_EXPERTS),
+                                .observed = observed_input(out, INPUT_EXPERTS),
                                 .ends_block = ends_block});
 }
 
@@ -315,10 +186,10 @@ static void feed_forward(struct writer *out)
                                     .in = BUFFER_UNITS,
                                     .out = {BUFFER_X},
                                     .weights = w,
-                                    .observed = input(out, INPUT_DOWN),
+                                    .observed = observed_input(out, INPUT_DOWN),
                                     .ends_block = true});
     else if (shared || !chosen)
-        add(out, &ffn->down, ffn->down_bias, BUFFER_UNITS, w->ffn_post_norm, input(out, INPUT_DOWN), true);
+        put_add(out, &ffn->down, ffn->down_bias, BUFFER_UNITS, w->ffn_post_norm, observed_input(out, INPUT_DOWN), true);
     if (c->post_norm)
         norm(out, w->ffn_norm, w->ffn_norm_bias);
 }
@@ -328,7 +199,7 @@ static void feed_forward(struct writer *out)
 static void make_inputs(struct writer *out, const struct model_weights *w)
 {
     struct step projection = {.op = OP_PROJECT, .in = BUFFER_X, .observed = NOT_OBSERVED, .n_exact = 1};
-    multiply(&projection, &w->layer_projection, NULL, BUFFER_INPUTS);
+    step_multiply(&projection, &w->layer_projection, NULL, BUFFER_INPUTS);
     put_step(out, projection);
     put_step(out, (struct step){.op = OP_MIX_INPUTS,
                                 .in = BUFFER_INPUTS,
@@ -348,7 +219,7 @@ static void own_input(struct writer *out)
                                 .activation = out->config->activation,
                                 .traits = activation_trait(out->config),
                                 .observed = NOT_OBSERVED});
-    add(out, &out->w->input_projection, NULL, BUFFER_UNITS, out->w->input_norm, NOT_OBSERVED, false);
+    put_add(out, &out->w->input_projection, NULL, BUFFER_UNITS, out->w->input_norm, NOT_OBSERVED, false);
 }
 
 // ------------------------------------------------------------------------------------------ a head that guesses
@@ -363,7 +234,7 @@ static void pair(struct writer *out, const struct model_weights *w)
                                 .post_norm = w->mtp_hidden_norm,
                                 .observed = NOT_OBSERVED});
     struct step projection = {.op = OP_PROJECT, .in = BUFFER_UNITS, .observed = NOT_OBSERVED, .n_exact = 1};
-    multiply(&projection, &w->mtp_projection, NULL, BUFFER_X);
+    step_multiply(&projection, &w->mtp_projection, NULL, BUFFER_X);
     put_step(out, projection);
 }
 
@@ -372,9 +243,9 @@ static void pair(struct writer *out, const struct model_weights *w)
 static void layer(struct writer *out)
 {
     if (config_delta(out->config, out->layer)->conv_dim)
-        convolution(out);
+        put_convolution(out);
     else if (!config_attends(out->config, out->layer))
-        recurrence(out);
+        put_recurrence(out);
     else if (out->config->latent.kv_rank)
         latent_attention(out);
     else
@@ -391,9 +262,9 @@ static void layer(struct writer *out)
 
 static void logits(struct writer *out, const struct model_weights *w)
 {
-    struct step classifier = {.op = OP_PROJECT, .in = BUFFER_X, .observed = input(out, 0)};
-    read_norm(&classifier, out->config, w->norm, w->norm_bias);
-    multiply(&classifier, &w->classifier, w->classifier_bias, BUFFER_LOGITS);
+    struct step classifier = {.op = OP_PROJECT, .in = BUFFER_X, .observed = observed_input(out, 0)};
+    step_read_norm(&classifier, out->config, w->norm, w->norm_bias);
+    step_multiply(&classifier, &w->classifier, w->classifier_bias, BUFFER_LOGITS);
     put_step(out, classifier);
     if (out->config->logits_softcap > 0)
         put_step(out, (struct step){.op = OP_CAP, .out = {BUFFER_LOGITS}, .number = out->config->logits_softcap});

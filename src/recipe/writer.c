@@ -60,3 +60,61 @@ void put_step(struct writer *out, struct step step)
         to->steps[to->n] = step;
     to->n++;
 }
+
+void step_multiply(struct step *step, const struct matrix *w, const float *bias, enum buffer to)
+{
+    if (!w->data) // the model has none
+        return;
+    step->w[step->n_w] = w;
+    step->bias[step->n_w] = bias;
+    step->out[step->n_w++] = to;
+}
+
+unsigned step_norm_trait(const struct model_config *c)
+{
+    return c->layer_norm ? TRAIT_LAYER_NORM : 0u;
+}
+
+void step_read_norm(struct step *step, const struct model_config *c, const float *weight, const float *bias)
+{
+    if (c->post_norm || !weight)
+        return;
+    step->norm = weight;
+    step->norm_bias = bias;
+    step->traits |= step_norm_trait(c);
+}
+
+int observed_input(const struct writer *out, int which)
+{
+    return importance_input(out->config, out->layer, which);
+}
+
+void put_add(struct writer *out, const struct matrix *w, const float *bias, enum buffer in, const float *post_norm,
+             int observed, bool ends_block)
+{
+    put_step(out, (struct step){.op = OP_ADD,
+                                .w = {w},
+                                .bias = {bias},
+                                .n_w = 1,
+                                .in = in,
+                                .out = {BUFFER_X},
+                                .post_norm = post_norm,
+                                .traits = post_norm ? TRAIT_NORM_BEHIND : 0u,
+                                .observed = observed,
+                                .ends_block = ends_block});
+}
+
+struct attending attending_of(const struct writer *out)
+{
+    const struct model_config *c = out->config;
+    const int layer = out->layer;
+    const int seen = config_kv_layer(c, layer);
+    return (struct attending){.kind = c->kind_of_layer[layer],
+                              .seen = seen,
+                              .seen_kind = c->kind_of_layer[seen],
+                              .place = config_place(c, seen),
+                              .layers = config_n_layers_of(c, c->kind_of_layer[seen]),
+                              .n_heads = c->n_heads,
+                              .n_kv_heads = config_kv_heads(c, layer),
+                              .head_dim = config_head_dim(c, layer)};
+}

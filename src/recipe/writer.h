@@ -12,3 +12,21 @@ struct writer {
 
 // The next step; its layer is the writer's.
 void put_step(struct writer *writer, struct step step);
+
+// The step multiplies by w, too, and adds the bias: nothing where the model has no such matrix.
+void step_multiply(struct step *step, const struct matrix *w, const float *bias, enum buffer to);
+
+unsigned step_norm_trait(const struct model_config *c);
+
+// What a block reads is normalised before it, or, with post_norm, behind the block before.
+void step_read_norm(struct step *step, const struct model_config *c, const float *weight, const float *bias);
+
+// x += [rmsnorm](w · in + bias)
+void put_add(struct writer *out, const struct matrix *w, const float *bias, enum buffer in, const float *post_norm,
+             int observed, bool ends_block);
+
+// Where the layer's input of this kind (INPUT_…) is counted when importance is observed.
+int observed_input(const struct writer *out, int which);
+
+// How the layer attends.
+struct attending attending_of(const struct writer *out);
