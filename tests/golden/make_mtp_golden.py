@@ -32,7 +32,8 @@ def rms(x, weight, eps):
 
 class Head:
     def __init__(self, directory, model):
-        tensors, config = load_file(directory / "model.safetensors"), model.config
+        stored, config = load_file(directory / "model.safetensors"), model.config
+        tensors = {name: tensor.float() for name, tensor in stored.items()}
         self.qwen = "mtp.fc.weight" in tensors
         at = "mtp." if self.qwen else f"model.layers.{config.num_hidden_layers}."
         plus = 1.0 if self.qwen else 0.0  # Qwen's norms are stored less by 1

@@ -1,4 +1,4 @@
-"""The models of the parity tests: each preset tiny-* of tools/random_hf_model.py, the bundled model, and options of
+"""The models of the parity tests: each preset tiny-* of tools/random_hf_model.py, the bundled models, and options of
 config.json that no preset has. Shared by the script that makes the golden logits and by the test that reads them."""
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import random_hf_mamba as mamba  # noqa: E402
 import random_hf_model as generator  # noqa: E402
 
 GOLDEN = ROOT / "tests/golden/logits"
-FABLE = ROOT / "models/fable-4m"
+BUNDLED = {"bundled": ROOT / "models/fable-4m", "bundled-hybrid": ROOT / "models/hybrid-6m"}
+FABLE = BUNDLED["bundled"]
 WHOLE_ROWS = 3  # positions of which the whole vocabulary is stored
 IDS_PER_ROW = 8  # logits stored of every other position
 
@@ -30,14 +31,14 @@ IDS_PER_ROW = 8  # logits stored of every other position
 @dataclasses.dataclass(frozen=True)
 class Case:
     name: str
-    config: dict | None = None  # None: the bundled model
+    config: dict | None = None  # None: a bundled model
     dtype: str = "fp32"
     n_tokens: int = 160
     drop: tuple = ()  # keys of config.json to leave out
 
     @property
     def vocab(self):
-        return (self.config or json.loads((FABLE / "config.json").read_text()))["vocab_size"]
+        return (self.config or json.loads((BUNDLED[self.name] / "config.json").read_text()))["vocab_size"]
 
 
 def yarn(**more):
@@ -95,6 +96,7 @@ def make_cases():
     rope_llama3 = generator.LLAMA3_ROPE | dict(factor=8.0, original_max_position_embeddings=64, rope_theta=500000.0)
     cases += [
         Case("bundled", None, "bf16", 192),
+        Case("bundled-hybrid", None, "bf16", 304),
         Case("fp16-gqa", presets["tiny-gqa"], "fp16"),
         Case("bf16-bias", presets["tiny-bias"], "bf16"),
         Case("bf16-mixtral", presets["tiny-mixtral"], "bf16"),
@@ -287,9 +289,9 @@ def stored_ids(case):
 
 
 def write_model(case, out):
-    """Writes the case's Hugging Face directory at `out`; the bundled model stays where it is. Returns the directory."""
+    """Writes the case's Hugging Face directory at `out`; a bundled one stays where it is. Returns the directory."""
     if case.config is None:
-        return FABLE
+        return BUNDLED[case.name]
     arguments = ["random_hf_model.py", case.name, str(out), "--dtype", case.dtype]
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(generator.PRESETS, {case.name: case.config}))

@@ -5,3 +5,4 @@ from cases import ROOT, Case, generator
 GOLDEN = ROOT / "tests/golden/mtp"
 GUESSES = 3  # each behind the one before
 CASES = {name: Case(name, config, n_tokens=72) for name, config in generator.PRESETS.items() if name.startswith("mtp-")}
+CASES["bundled-hybrid"] = Case("bundled-hybrid", None, "bf16", 72)

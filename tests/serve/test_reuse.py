@@ -39,11 +39,8 @@ def gemma(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def recurrent(tmp_path_factory):
-    """Random weights of Qwen3.5's form: two layers of three are recurrent."""
-    source = tmp_path_factory.mktemp("recurrent") / "tiny-qwen3_5"
-    tokenizer = ("--vocab", "4096", "--tokenizer", ROOT / "models/fable-4m")
-    subprocess.run([sys.executable, ROOT / "tools/random_hf_model.py", "tiny-qwen3_5", source, *tokenizer], check=True)
-    return convert_directory(source, source.parent / "recurrent.bin")
+    """The bundled model of whose layers three in four are recurrent."""
+    return convert_directory(ROOT / "models/hybrid-6m", tmp_path_factory.mktemp("recurrent") / "hybrid.bin")
 
 
 def ask(server, prompt, **fields):

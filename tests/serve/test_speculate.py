@@ -3,7 +3,6 @@
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
-import hf
 import pytest
 from harness import HANG, ROOT, convert_directory
 
@@ -39,10 +38,7 @@ def test_answers_are_the_same(start, plain, fable, how):
 
 
 def test_the_models_own_head(start, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mtp")
-    tokenizer = ("--tokenizer", str(ROOT / "models/fable-4m"), "--vocab", "4096")
-    source = hf.make("mtp-qwen3_5", folder / "hf", "--dtype", "bf16", *tokenizer)
-    model = convert_directory(source, folder / "model.bin")
+    model = convert_directory(ROOT / "models/hybrid-6m", tmp_path_factory.mktemp("mtp") / "hybrid.bin")
     plain, server = (start("--speculate", how, model=model) for how in ("off", "mtp"))
     cases = [{**fields, "max_tokens": 60} for fields in CASES[:4]]
     for _ in range(2):

@@ -3,7 +3,7 @@
 attention; two experts of eight are active beside a shared one; and an MTP head learns the token after the next. Torch
 and transformers on a CPU, float32. The schedule runs by the processor's time, so a busy machine trains as well as an idle one.
 
-usage: train.py --text FILE... --tokenizer ../../fable-4m --out DIR --minutes 220
+usage: train.py --text FILE... --tokenizer ../../fable-4m --out DIR --minutes 50
 
 FILE is plain text; a blank line ends a paragraph. What fable-4m was trained on is in its SOURCES.md; its make/prepare.py
 cleans those texts. Writes a Hugging Face directory, as the converter reads it, every few minutes and at the end. What was
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
 
-LAYERS = 8
+LAYERS = 4
 CONFIG = dict(
     vocab_size=4096, hidden_size=256, intermediate_size=256, num_hidden_layers=LAYERS, num_attention_heads=4,
     num_key_value_heads=2, head_dim=64, max_position_embeddings=2048, rms_norm_eps=1e-6, tie_word_embeddings=True,
@@ -36,8 +36,8 @@ CONFIG = dict(
 )  # fmt: skip
 HEAD_WEIGHT = 0.3  # of the head's loss
 LENGTHS = (256, 256, 512, 1024)  # tokens of a row, by quarters of the time
-TOKENS = 4096  # a step
-RATE, WARM_UP, LAST = 2e-3, 100, 0.02  # learning rate; steps; the end's part of it
+TOKENS = 2048  # a step
+RATE, WARM_UP, LAST = 3e-3, 50, 0.02  # learning rate; steps; the end's part of it
 
 
 class Hybrid(torch.nn.Module):
@@ -51,15 +51,23 @@ class Hybrid(torch.nn.Module):
         self.fc = torch.nn.Linear(2 * dim, dim, bias=False)
         self.of_embedding, self.of_hidden = norm(dim, CONFIG["rms_norm_eps"]), norm(dim, CONFIG["rms_norm_eps"])
 
+    def head(self, hidden, ids):
+        """Logits (rows, tokens, vocabulary) of what follows `ids`, each of which follows a place of `hidden`."""
+        e = self.of_embedding(self.model.get_input_embeddings()(ids))
+        x = self.fc(torch.cat([e, self.of_hidden(hidden)], -1))
+        return self.model.lm_head(self.body(inputs_embeds=x, use_cache=False).last_hidden_state)
+
+    def both(self, ids):
+        """The model's logits of ids[:, 1:], and the head's of ids[:, 2:]."""
+        out = self.model(ids[:, :-1], output_hidden_states=True)
+        return out.logits, self.head(out.hidden_states[-1][:, :-1], ids[:, 1:-1])
+
     def forward(self, ids):
         """The losses of both, in nats a token, and how often the head's likeliest token came."""
         out = self.model(ids[:, :-1], output_hidden_states=True, output_router_logits=True, labels=ids[:, :-1])
         loss = F.cross_entropy(out.logits.flatten(0, 1), ids[:, 1:].flatten())
         hidden = out.hidden_states[-1][:, :-1]  # which transformers gives behind the last norm
-        e = self.of_embedding(self.model.get_input_embeddings()(ids[:, 1:-1]))
-        x = self.fc(torch.cat([e, self.of_hidden(hidden)], -1))
-        logits = self.model.lm_head(self.body(inputs_embeds=x, use_cache=False).last_hidden_state)
-        wanted = ids[:, 2:]
+        logits, wanted = self.head(hidden, ids[:, 1:-1]), ids[:, 2:]
         head = F.cross_entropy(logits.flatten(0, 1), wanted.flatten())
         return loss, head, out.aux_loss, (logits.argmax(-1) == wanted).float().mean()
 
@@ -74,7 +82,9 @@ def save(hybrid, out, tokenizer):
         tensors["mtp." + name] = t
     half = {name: t.detach().to(torch.bfloat16).contiguous().clone() for name, t in tensors.items()}
     save_file(half, out / "model.safetensors", {"format": "pt"})
-    config = dict(CONFIG, architectures=["Qwen3_5MoeForCausalLM"], model_type="qwen3_5_moe_text", mtp_num_hidden_layers=1)
+    config = dict(
+        CONFIG, architectures=["Qwen3_5MoeForCausalLM"], model_type="qwen3_5_moe_text", mtp_num_hidden_layers=1
+    )
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     for file in tokenizer.glob("*token*"):
         shutil.copy(file, out / file.name)
@@ -91,7 +101,7 @@ def main():
     parser.add_argument("--text", type=Path, nargs="+", required=True)
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=220, help="of the processor's time, all threads together")
+    parser.add_argument("--minutes", type=float, default=50, help="of the processor's time, all threads together")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -127,11 +137,16 @@ def main():
         mean, step = now if mean is None else 0.95 * mean + 0.05 * now, step + 1
         if passed - shown > 0.5:
             shown = passed
-            print(f"{passed:6.1f} min, step {step}: {mean[0]:.3f} nats, head {mean[1]:.3f}, right {mean[2]:.2f}", flush=True)
+            print(
+                f"{passed:6.1f} min, step {step}: {mean[0]:.3f} nats, head {mean[1]:.3f}, right {mean[2]:.2f}",
+                flush=True,
+            )
         if passed - saved > 3:
             saved = passed
             save(hybrid, arguments.out, arguments.tokenizer)
-            kept = dict(weights=hybrid.state_dict(), optimizer=optimizer.state_dict(), passed=passed, step=step, mean=mean)
+            kept = dict(
+                weights=hybrid.state_dict(), optimizer=optimizer.state_dict(), passed=passed, step=step, mean=mean
+            )
             torch.save(kept | dict(generator=generator), state.with_suffix(".new"))
             state.with_suffix(".new").replace(state)
     save(hybrid, arguments.out, arguments.tokenizer)
