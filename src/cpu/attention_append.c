@@ -1,5 +1,6 @@
 // What comes before attention: queries are rotated, keys and values go into the cache.
 #include "cpu/attention.h"
+#include "cpu/latents.h"
 
 #include "engine/calibrate.h"
 
@@ -51,6 +52,11 @@ static void append_one(struct cpu_state *s, const struct batch *batch, const str
     const float *sin = kind->sin + (size_t)token * (kind->rotary / 2);
 
     const float scale = query_scale_at(&step->query, position);
+    if (latents_expand(s, batch)) {
+        latents_query(s, token, scale, cos, sin);
+        append_key(s, batch, step->layer, token, kv_head, cos, sin);
+        return;
+    }
     const float *q = s->q + (size_t)token * kind->q_dim + (size_t)kv_head * group * d;
     const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
     for (int j = 0; j < group; j++)

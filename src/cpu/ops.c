@@ -7,6 +7,7 @@
 #include "cpu/delta.h"
 #include "cpu/experts.h"
 #include "cpu/inputs.h"
+#include "cpu/latents.h"
 #include "cpu/matmul.h"
 #include "cpu/norms.h"
 #include "cpu/shares.h"
@@ -99,7 +100,7 @@ static void mix_inputs(const struct walk *k, const struct step *step)
 static void attend(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
     attention_append(s, batch, step, me);
-    attention_attend(s, batch, step, me);
+    (latents_expand(s, batch) ? latents_attend : attention_attend)(s, batch, step, me);
 }
 
 // Each token to its own session's keys, in that session's memory.
@@ -247,7 +248,8 @@ void walk_perform(const struct walk *k, const struct step *step, const float *x)
         norm_heads(s, step, k->me, n);
         break;
     case OP_HEADS:
-        matmul_heads(s, k->me, step->w[0], &step->heads, x, walk_buffer(k, step->out[0]), n);
+        if (!latents_expand(s, &k->batch))
+            matmul_heads(s, k->me, step->w[0], &step->heads, x, walk_buffer(k, step->out[0]), n);
         break;
     case OP_ATTEND:
         if (pass->n_turns)

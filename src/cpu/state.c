@@ -20,7 +20,7 @@ static bool any_largest(const uint16_t *halves, int n)
     return carry & 0x8000800080008000;
 }
 
-static void store_half(struct cpu_state *s, int layer, int d, uint16_t *to, const float *x)
+void cpu_to_half(struct cpu_state *s, int layer, int d, uint16_t *to, const float *x)
 {
     s->kernels->to_fp16(to, x, d);
     const bool large = any_largest(to, d);
@@ -39,7 +39,7 @@ static void store_row(struct cpu_state *s, int layer, void *rows, float *scales,
     if (s->kv_type == KV_FP32)
         memcpy((float *)rows + at, x, sizeof(float) * d);
     else if (s->kv_type == KV_FP16)
-        store_half(s, layer, d, (uint16_t *)rows + at, x);
+        cpu_to_half(s, layer, d, (uint16_t *)rows + at, x);
     else
         scales[slot] = s->kernels->to_int8((int8_t *)rows + at, x, d);
 }

@@ -56,6 +56,15 @@ struct carried {
     int n_replays;
 };
 
+// Keys and values of heads that are made of latents (latents.h).
+struct expansion {
+    bool there;
+    int width;                           // of a head's keys and of its values: the wider; behind the others stands 0
+    int room;                            // positions at once
+    int queries;                         // of a head that are attended together
+    const struct fixed_attention *fixed; // of many queries; NULL: none
+};
+
 struct cpu_state {
     const struct model_config *config;
     const struct model_weights *weights;
@@ -89,9 +98,10 @@ struct cpu_state {
     struct reader reader;
 
     int q_dim, kv_dim; // the most of any kind
-    int chunk;         // most tokens in a batch
-    bool together;     // its tokens are of several sessions (together.c)
-    int key_parts;     // most parts that one task's keys are cut into
+    struct expansion expansion;
+    int chunk;     // most tokens in a batch
+    bool together; // its tokens are of several sessions (together.c)
+    int key_parts; // most parts that one task's keys are cut into
 
     enum kv_type kv_type;
 
@@ -148,6 +158,7 @@ struct cpu_state {
     uint16_t *unpacked;    // rows of bf12 as bfloat16, matmul_most_rows() of the widest matrix; NULL: not needed
     void *decoded_keys;    // (KEY_TILE, head_dim) of kv_type, for dense attention; NULL where the policy decodes none
     float *decoded_scales; // (KEY_TILE)
+    void *expand_scratch;  // latents_scratch() bytes
     void *rows_tile;       // attend_rows()'s; NULL where the policy selects none
     size_t own_bytes;      // from a thread's to the next one's
 
@@ -286,6 +297,9 @@ static inline float *cpu_value_scales(const struct cpu_state *s, int layer, int 
     float *scales = cpu_keeper_of(s, layer)->value_scales;
     return scales ? scales + cpu_first_slot(s, layer, kv_head) : NULL;
 }
+
+// to (d) = x in the cache's fp16; what is cut is noted in s->cut.
+void cpu_to_half(struct cpu_state *s, int layer, int d, uint16_t *to, const float *x);
 
 // x (head_dim) becomes the key, or the value, of a slot.
 void cpu_store_key(struct cpu_state *s, int layer, int kv_head, int slot, const float *x);

@@ -5,6 +5,7 @@
 #include "cpu/attention.h"
 #include "cpu/delta.h"
 #include "cpu/kernels/rows.h"
+#include "cpu/latents.h"
 #include "cpu/machine/isa.h"
 #include "cpu/matmul.h"
 #include "cpu/state.h"
@@ -209,7 +210,8 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
 // What is each thread's own: the first one's, then as much again for each of the others.
 static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
 {
-    const size_t of_integers = most_of_kinds(s, kind_integers);
+    const size_t of_latents = s->expansion.fixed ? s->expansion.fixed->scratch : 0;
+    const size_t of_integers = max_size(most_of_kinds(s, kind_integers), of_latents);
     carve(c, OWN_GAP, 1);
     const size_t begin = c->used;
     s->matmul_scratch = carve(c, plan_scratch(&s->plan), 1);
@@ -218,6 +220,8 @@ static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
         s->unpacked = carve(c, matmul_most_rows(s) * widest_input(s), sizeof *s->unpacked);
     s->attend_scratch = carve(c, max_size(s->kernels->attend_scratch, of_integers), 1);
     s->task_scratch = carve(c, attention_task_scratch(s), 1);
+    if (s->expansion.there)
+        s->expand_scratch = carve(c, latents_scratch(s), 1);
     if (s->policy->decode_keys) {
         s->decoded_keys = carve(c, KEY_TILE * s->far->head_dim, kv_sizes[s->kv_type]);
         s->decoded_scales = carve(c, KEY_TILE, sizeof(float));
@@ -319,6 +323,7 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
         size_kind(s, plan, i);
         query_tokens = s->kinds[i].query_tokens > query_tokens ? s->kinds[i].query_tokens : query_tokens;
     }
+    latents_plan(s, plan->options->activations);
     // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
     s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)longest_span(s) + query_tokens + 255) / 256);
 
