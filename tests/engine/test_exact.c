@@ -18,7 +18,7 @@ struct kind_of_model {
     enum dtype dtype;
     yalm_kv kv;
     yalm_activations activations;
-    enum { PLAIN, WINDOW, EXPERTS, KINDS, RECURRENT, SCAN, BESIDE, SINKS, CAPPED, WIDE, LATENTS } shape;
+    enum { PLAIN, WINDOW, EXPERTS, KINDS, RECURRENT, SCAN, BESIDE, CONVOLVES, SINKS, CAPPED, WIDE, LATENTS } shape;
 };
 
 static const struct kind_of_model kinds[] = {
@@ -30,7 +30,8 @@ static const struct kind_of_model kinds[] = {
     {DTYPE_FP16, YALM_KV_FP16, YALM_ACTIVATIONS_FP32, EXPERTS},  {DTYPE_BF16, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, KINDS},
     {DTYPE_FP32, YALM_KV_FP16, YALM_ACTIVATIONS_FP32, KINDS},    {DTYPE_FP32, YALM_KV_FP32, YALM_ACTIVATIONS_FP32, RECURRENT},
     {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, RECURRENT}, {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, LATENTS},
-    {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, SCAN},      {DTYPE_FP32, YALM_KV_FP32, YALM_ACTIVATIONS_FP32, BESIDE}};
+    {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, SCAN},      {DTYPE_FP32, YALM_KV_FP32, YALM_ACTIVATIONS_FP32, BESIDE},
+    {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, CONVOLVES}};
 
 static struct random_model *model_of(const struct kind_of_model *kind)
 {
@@ -64,6 +65,11 @@ static struct random_model *model_of(const struct kind_of_model *kind)
     case SCAN:
     case BESIDE:
         give_scan(&c, kind->shape == BESIDE, 4);
+        break;
+    case CONVOLVES:
+        c.n_more_kinds = 1;
+        c.kind_of_layer[0] = 1;
+        c.kinds[1].delta = (struct delta_config){.conv_width = 3, .conv_dim = c.hidden_dim};
         break;
     case RECURRENT:
         c.n_more_kinds = 1;
