@@ -156,7 +156,8 @@ static void store(const struct expanding *x, uint8_t *to, const float *row)
         memcpy(to, row, sizeof *row * (size_t)s->expansion.width);
 }
 
-// Positions [from, from + n) of a head, n <= TILE: k_b of the latent and what of the key rotates, which all heads have; and v_b.
+// Positions [from, from + n) of a head, n <= TILE: k_b of the latent and what of the key rotates, which all heads have; and
+// v_b of the latent.
 static void expand_tile(const struct expanding *x, int head, int64_t from, int n)
 {
     struct cpu_state *s = x->s;
