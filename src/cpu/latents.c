@@ -2,7 +2,7 @@
 // values of the head's own, and kv_rank (nope_dim + v_dim) for each key that is expanded. Queries cost the latter themselves
 // where they are brought to the latents. So DeepSeek's 576 become 192 from some 150 tokens behind any others on.
 //
-// Memory is what the queries for latents would take, chunk · n_heads · head_dim floats: keys and values of `room` positions in
+// Memory is what queries for latents would take: keys and values of `room` positions in
 // s->q, sums in s->attended. Longer texts are expanded and attended to range by range.
 #include "cpu/latents.h"
 
