@@ -11,9 +11,11 @@ enum dtype {
     DTYPE_FP8_E5M2,
     DTYPE_Q8,
     DTYPE_Q4,
-    DTYPE_Q4N, // q4n, q5, q6: integers of six bits, model/quant_values.h
+    DTYPE_Q4N, // q4n, q5, q6, q3, q2: integers of six bits, model/quant_values.h
     DTYPE_Q5,
     DTYPE_Q6,
+    DTYPE_Q3,
+    DTYPE_Q2,
     DTYPE_Q5U, // five bits in equal steps, as q4's four
     DTYPE_Q4K, // q4k, q5k, q6k: GGUF's K-quants, value by value; q4a, q5a: groups with a minimum (docs/format.md)
     DTYPE_Q5K,
@@ -64,6 +66,8 @@ enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT
 // ROW(Q8, q8, …) for those that have kernels.
 #define QUANT_KERNELS(ROW, ...)                                                                                                \
     DEVICE_QUANT_TYPES(ROW, __VA_ARGS__)                                                                                       \
+    ROW(Q3, q3, __VA_ARGS__)                                                                                                   \
+    ROW(Q2, q2, __VA_ARGS__)                                                                                                   \
     ROW(Q4K, q4k, __VA_ARGS__)                                                                                                 \
     ROW(Q5K, q5k, __VA_ARGS__)                                                                                                 \
     ROW(Q6K, q6k, __VA_ARGS__)                                                                                                 \
@@ -81,34 +85,34 @@ enum { QUANT_GROUP = 32, QUANT_EIGHT = 8, QUANT_EIGHT_COLS = QUANT_EIGHT * QUANT
     ROW(Q5, q5, __VA_ARGS__)                                                                                                   \
     ROW(Q6, q6, __VA_ARGS__)
 
-static const char *const dtype_names[DTYPE_COUNT] = {"fp32",  "fp16",   "bf16",  "fp8",   "fp8_e5m2", "q8",     "q4",  "q4n",
-                                                     "q5",    "q6",     "q5u",   "q4k",   "q5k",      "q6k",    "q4a", "q5a",
-                                                     "mxfp4", "iq4nl",  "iq4xs", "q4z32", "q4z64",    "q4z128", "q3k", "q2k",
-                                                     "iq3s",  "iq3xxs", "iq2s",  "iq2xs", "iq2xxs",   "bf12",   "u8",  "u32"};
+static const char *const dtype_names[DTYPE_COUNT] = {
+    "fp32", "fp16", "bf16", "fp8",    "fp8_e5m2", "q8",    "q4",     "q4n",   "q5",    "q6",    "q3",    "q2",
+    "q5u",  "q4k",  "q5k",  "q6k",    "q4a",      "q5a",   "mxfp4",  "iq4nl", "iq4xs", "q4z32", "q4z64", "q4z128",
+    "q3k",  "q2k",  "iq3s", "iq3xxs", "iq2s",     "iq2xs", "iq2xxs", "bf12",  "u8",    "u32"};
 
 // Bytes of an element; of the quantised types and bf12, 0. (These tables are in order: C++ reads them too.)
-static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                                                  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4};
+static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                                  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4};
 
 // Bytes of a group's quants; 0 for types that are not quantised.
-static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0,  0,  0,  0,  0,  32, 16, 16, 20, 24, 20, 16, 20, 24, 16, 20,
-                                                        16, 16, 16, 16, 16, 16, 12, 8,  13, 12, 9,  8,  8,  0,  0,  0};
+static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0,  0,  0,  0,  0,  32, 16, 16, 20, 24, 12, 8, 20, 16, 20, 24, 16,
+                                                        20, 16, 16, 16, 16, 16, 16, 12, 8,  13, 12, 9, 8,  8,  0,  0,  0};
 
 // Bytes that eight groups have as scales.
-static const uint64_t dtype_eight_scales[DTYPE_COUNT] = {0, 0,  0,  0,  0,  16, 16, 8,  8, 8, 16, 16, 16, 18, 32, 32,
-                                                         8, 16, 10, 24, 12, 6,  14, 20, 6, 2, 10, 10, 2,  0,  0,  0};
+static const uint64_t dtype_eight_scales[DTYPE_COUNT] = {0,  0, 0,  0,  0,  16, 16, 8,  8,  8, 8, 8,  16, 16, 16, 18, 32,
+                                                         32, 8, 16, 10, 24, 12, 6,  14, 20, 6, 2, 10, 10, 2,  0,  0,  0};
 
 // Bytes of a row's scale, a float: after all rows' elements, and groups' scales, follow all rows' scales, which need not be
 // aligned.
-static const uint64_t dtype_row_scale[DTYPE_COUNT] = {0, 0, 0, 4, 0, 0, 0, 4, 4, 4, 0, 0, 0, 0, 0, 0,
-                                                      0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+static const uint64_t dtype_row_scale[DTYPE_COUNT] = {0, 0, 0, 4, 0, 0, 0, 4, 4, 4, 4, 4, 0, 0, 0, 0, 0,
+                                                      0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
 // The type whose integers this one has: theirs differ in scales alone.
 static const enum dtype dtype_quants[DTYPE_COUNT] = {
-    DTYPE_FP32,  DTYPE_FP16,  DTYPE_BF16,  DTYPE_FP8,  DTYPE_FP8_E5M2, DTYPE_Q8,   DTYPE_Q4,  DTYPE_Q4N,
-    DTYPE_Q5,    DTYPE_Q6,    DTYPE_Q5K,   DTYPE_Q4,   DTYPE_Q5K,      DTYPE_Q6,   DTYPE_Q4,  DTYPE_Q5K,
-    DTYPE_MXFP4, DTYPE_IQ4NL, DTYPE_IQ4NL, DTYPE_Q4,   DTYPE_Q4,       DTYPE_Q4,   DTYPE_Q3K, DTYPE_Q2K,
-    DTYPE_IQ3S,  DTYPE_IQ3S,  DTYPE_IQ3S,  DTYPE_IQ3S, DTYPE_IQ3S,     DTYPE_BF12, DTYPE_U8,  DTYPE_U32};
+    DTYPE_FP32,  DTYPE_FP16,  DTYPE_BF16,  DTYPE_FP8,  DTYPE_FP8_E5M2, DTYPE_Q8,  DTYPE_Q4,  DTYPE_Q4N, DTYPE_Q5,
+    DTYPE_Q6,    DTYPE_Q3,    DTYPE_Q2,    DTYPE_Q5K,  DTYPE_Q4,       DTYPE_Q5K, DTYPE_Q6,  DTYPE_Q4,  DTYPE_Q5K,
+    DTYPE_MXFP4, DTYPE_IQ4NL, DTYPE_IQ4NL, DTYPE_Q4,   DTYPE_Q4,       DTYPE_Q4,  DTYPE_Q3K, DTYPE_Q2K, DTYPE_IQ3S,
+    DTYPE_IQ3S,  DTYPE_IQ3S,  DTYPE_IQ3S,  DTYPE_IQ3S, DTYPE_BF12,     DTYPE_U8,  DTYPE_U32};
 
 // Whether the type is there to keep the numbers of a file that is quantised, and no weight is rounded to it.
 static inline int dtype_keeps(enum dtype type)
@@ -150,7 +154,7 @@ static inline int dtype_has_halves(enum dtype type)
 // Whether the first plane has two bits of each column, as q6's second one.
 static inline int dtype_low_pairs(enum dtype type)
 {
-    return type == DTYPE_Q3K || type == DTYPE_Q2K;
+    return type == DTYPE_Q3K || type == DTYPE_Q2K || type == DTYPE_Q3 || type == DTYPE_Q2;
 }
 // Bytes of a group in the first plane: all of q8's bits, the low two or four of the others. A row has the first planes of all
 // its groups, then the second.

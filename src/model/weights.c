@@ -44,7 +44,7 @@ static const struct tensor *take(struct binder *b, const char *name, int64_t row
         b->status =
             error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype: found %s, expected %s", b->container->mapping.path,
                       name, dtype_names[t->dtype],
-                      weights ? "fp32, fp16, bf16, bf12, fp8, fp8_e5m2, q8, q6, q5, q4n, q4, q6k, q5k, q5u, q4k, q5a, "
+                      weights ? "fp32, fp16, bf16, bf12, fp8, fp8_e5m2, q8, q6, q5, q4n, q4, q3, q2, q6k, q5k, q5u, q4k, q5a, "
                                 "q4a, mxfp4, iq4nl, iq4xs, q4z32, q4z64, q4z128, q3k, q2k, iq3s, iq3xxs, iq2s, iq2xs or iq2xxs"
                               : "fp32");
         return NULL;

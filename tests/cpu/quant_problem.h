@@ -27,7 +27,7 @@ struct problem {
 
 static bool has_row_scale(enum dtype type)
 {
-    return type == DTYPE_Q4N || type == DTYPE_Q5 || type == DTYPE_Q6;
+    return type == DTYPE_Q4N || type == DTYPE_Q5 || type == DTYPE_Q6 || type == DTYPE_Q3 || type == DTYPE_Q2;
 }
 // Of eight groups, how many scales with zero points.
 static int zeros_in_eight(enum dtype type)
@@ -37,7 +37,7 @@ static int zeros_in_eight(enum dtype type)
 // The first plane has two bits of a column.
 static bool has_low_pairs(enum dtype type)
 {
-    return type == DTYPE_Q3K || type == DTYPE_Q2K;
+    return type == DTYPE_Q3K || type == DTYPE_Q2K || type == DTYPE_Q3 || type == DTYPE_Q2;
 }
 // Magnitudes are looked up for eight columns, or four.
 static bool is_grid(enum dtype type)
@@ -51,8 +51,8 @@ static bool by_fours(enum dtype type)
 // Eight groups' scales stand together.
 static bool in_eights(enum dtype type)
 {
-    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K || type == DTYPE_IQ4XS || has_low_pairs(type) ||
-           is_grid(type) || zeros_in_eight(type);
+    return type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K || type == DTYPE_IQ4XS || type == DTYPE_Q3K ||
+           type == DTYPE_Q2K || is_grid(type) || zeros_in_eight(type);
 }
 static bool has_pairs(enum dtype type) // of a scale and a minimum
 {
@@ -70,7 +70,8 @@ static size_t high_bytes(enum dtype type)
 {
     if (is_grid(type))
         return type == DTYPE_IQ3S || type == DTYPE_IQ2S ? 5 : 4;
-    const bool one = type == DTYPE_Q5 || type == DTYPE_Q5U || type == DTYPE_Q5K || type == DTYPE_Q5A || type == DTYPE_Q3K;
+    const bool one = type == DTYPE_Q5 || type == DTYPE_Q5U || type == DTYPE_Q5K || type == DTYPE_Q5A || type == DTYPE_Q3K ||
+                     type == DTYPE_Q3;
     return one ? 4 : type == DTYPE_Q6 || type == DTYPE_Q6K ? 8 : 0;
 }
 static size_t scale_bytes(enum dtype type)
@@ -79,7 +80,7 @@ static size_t scale_bytes(enum dtype type)
         return 3 * (size_t)zeros_in_eight(type);
     if (type == DTYPE_IQ4XS)
         return 10;
-    if (has_low_pairs(type))
+    if (type == DTYPE_Q3K || type == DTYPE_Q2K)
         return type == DTYPE_Q3K ? 14 : 20;
     if (is_grid(type))
         return type == DTYPE_IQ3S ? 6 : type == DTYPE_IQ2S || type == DTYPE_IQ2XS ? 10 : 2;
@@ -144,8 +145,10 @@ static int quant_at(const struct problem *p, int row, int col)
     const int c = col % 32, two = quants[c % 2 * 4 + c % 8 / 2] >> c / 8 * 2 & 3; // where the first plane has two bits
     if (is_grid(p->type))
         return grid_at(p->type, quants, more, c);
-    if (has_low_pairs(p->type))
-        return p->type == DTYPE_Q2K ? two : two - (more[c % 8 / 2] >> (c / 8 * 2 + c % 2) & 1) * 4;
+    if (has_low_pairs(p->type)) {
+        const int third = high_bytes(p->type) ? more[c % 8 / 2] >> (c / 8 * 2 + c % 2) & 1 : 0;
+        return p->type == DTYPE_Q3 ? q3_values[two + 4 * third] : p->type == DTYPE_Q2 ? q2_values[two] : two - 4 * third;
+    }
     const int nibble = c % 2 ? quants[c / 2] >> 4 : quants[c / 2] & 15;
     switch (p->type) {
     case DTYPE_Q8:

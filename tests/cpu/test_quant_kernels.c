@@ -107,10 +107,10 @@ static void check(const struct problem *p)
             assert_true(isnan(p->y[t * p->ldy + i])); // the poison between the rows
 }
 
-static const enum dtype types[] = {DTYPE_Q8,    DTYPE_Q4,    DTYPE_Q4N,    DTYPE_Q5,    DTYPE_Q6,     DTYPE_Q5U,
-                                   DTYPE_Q4K,   DTYPE_Q5K,   DTYPE_Q6K,    DTYPE_Q4A,   DTYPE_Q5A,    DTYPE_MXFP4,
-                                   DTYPE_IQ4NL, DTYPE_IQ4XS, DTYPE_Q4Z32,  DTYPE_Q4Z64, DTYPE_Q4Z128, DTYPE_Q3K,
-                                   DTYPE_Q2K,   DTYPE_IQ3S,  DTYPE_IQ3XXS, DTYPE_IQ2S,  DTYPE_IQ2XS,  DTYPE_IQ2XXS};
+static const enum dtype types[] = {DTYPE_Q8,    DTYPE_Q4,     DTYPE_Q4N,    DTYPE_Q5,    DTYPE_Q6,    DTYPE_Q5U,   DTYPE_Q4K,
+                                   DTYPE_Q5K,   DTYPE_Q6K,    DTYPE_Q4A,    DTYPE_Q5A,   DTYPE_MXFP4, DTYPE_IQ4NL, DTYPE_IQ4XS,
+                                   DTYPE_Q4Z32, DTYPE_Q4Z64,  DTYPE_Q4Z128, DTYPE_Q3K,   DTYPE_Q3,    DTYPE_Q2,    DTYPE_Q2K,
+                                   DTYPE_IQ3S,  DTYPE_IQ3XXS, DTYPE_IQ2S,   DTYPE_IQ2XS, DTYPE_IQ2XXS};
 
 enum { TYPES = sizeof types / sizeof *types, KINDS = 2 * TYPES }; // every form with every type
 
@@ -234,8 +234,7 @@ static double tiles_reach(const struct problem *p, int row, int col)
                                                      : has_low_pairs(p->type)   ? 4
                                                      : high_bytes(p->type) == 4 ? 16
                                                                                 : 8;
-    const bool affine = terms.centre != 0,
-               wide = p->type == DTYPE_Q4N || p->type == DTYPE_MXFP4 || p->type == DTYPE_Q5 || high_bytes(p->type) == 8;
+    const bool affine = terms.centre != 0, wide = has_row_scale(p->type) || p->type == DTYPE_MXFP4 || high_bytes(p->type) == 8;
     const double scale = fabs(quant ? terms.scaled / quant : scale_at(p, row, col));
     return affine ? fabs(terms.centre) + fabs(terms.centre + terms.minimum) : scale * (wide ? 32 : whole) + fabs(terms.minimum);
 }

@@ -9,6 +9,8 @@ GROUP_SIZE = {
     "q6": 25,
     "q5": 21,
     "q4n": 17,
+    "q3": 13,
+    "q2": 9,
     "q4": 18,
     "q6k": 26.25,
     "q5k": 22,
@@ -34,6 +36,8 @@ PLANES = {
     "q6": 8,
     "q5": 4,
     "q4n": 0,
+    "q3": 4,
+    "q2": 0,
     "q6k": 8,
     "q5k": 4,
     "q5u": 4,
@@ -42,8 +46,10 @@ PLANES = {
     "q4a": 0,
     **dict.fromkeys(("mxfp4", "iq4nl", "iq4xs", "q4z32", "q4z64", "q4z128"), 0),
 }  # second planes' bytes, of a group
-SIX_BITS = ("q6", "q5", "q4n")
+SIX_BITS = ("q6", "q5", "q4n", "q3", "q2")
 VALUES = {  # that the bits stand for
+    "q3": np.array([-32, -18, -10, -4, 2, 8, 16, 26]),
+    "q2": np.array([-32, -11, 4, 21]),
     "q4n": np.array([-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26]),
     "q5": np.array([-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
                     0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 19, 22, 25, 29]),
@@ -205,15 +211,16 @@ def of_four_bits(data, dtype, rows, groups):
 
 
 def six_bits(quants, dtype, groups):
-    """(rows, groups * 32) integers of q4n, q5 or q6, column by column, from where the format puts its bits."""
-    low, high = np.split(quants, [groups * 16], axis=1)
-    low, high = low.reshape(len(quants), groups, 16), high.reshape(len(quants), groups, PLANES[dtype]).astype(int)
+    """(rows, groups * 32) integers of six bits, column by column, from where the format puts their bits."""
+    few = dtype in ("q3", "q2")  # the first plane is q6's second one, and q3's second one q5's
+    low, high = np.split(quants, [groups * (8 if few else 16)], axis=1)
+    low, high = low.reshape(len(quants), groups, -1), high.reshape(len(quants), groups, PLANES[dtype]).astype(int)
     integers = np.empty((len(quants), groups, 32), int)
     for c in range(32):
         eight, pair, odd = c // 8, c % 8 // 2, c % 2
-        integers[..., c] = low[..., c // 2] >> 4 * odd & 15
+        integers[..., c] = low[..., 4 * odd + pair] >> 2 * eight & 3 if few else low[..., c // 2] >> 4 * odd & 15
         if PLANES[dtype] == 4:
-            integers[..., c] |= (high[..., pair] >> (2 * eight + odd) & 1) << 4
+            integers[..., c] |= (high[..., pair] >> (2 * eight + odd) & 1) << (2 if few else 4)
         elif PLANES[dtype] == 8:
             integers[..., c] |= (high[..., 4 * odd + pair] >> 2 * eight & 3) << 4
     return VALUES[dtype][integers]

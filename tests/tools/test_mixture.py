@@ -7,7 +7,7 @@ import pytest
 from read_model import read_model
 
 LAYERS = range(4)  # the bundled model's
-TYPES = ("q4n", "q5", "q6", "q8")  # from the coarsest on
+TYPES = ("q2", "q3", "q4n", "q5", "q6", "q8")  # from the coarsest on
 ROW_SCALE = 32 / 192  # bits a weight, at most: the narrowest of its matrices has so many columns
 
 
@@ -38,13 +38,15 @@ def total(found):
 def test_the_ends_of_what_there_may_be(types):
     found, bits = types("--bits", "4.25")
     assert set(found.values()) == {"q4n"} and 4.25 < bits <= 4.25 + ROW_SCALE
+    found, bits = types("--bits", "2.25")
+    assert set(found.values()) == {"q2"} and 2.25 < bits <= 2.25 + ROW_SCALE
     found, bits = types("--bits", "8.5")
     assert set(found.values()) == {"q8"} and bits == 8.5
 
 
 def test_the_most_sensitive_come_first_and_the_budget_is_kept(types):
     before = None
-    for asked in (4.5, 4.8, 5.3, 6.0, 7.5):
+    for asked in (2.5, 2.9, 3.4, 4.0, 4.5, 4.8, 5.3, 6.0, 7.5):
         found, bits = types("--bits", str(asked))
         assert asked - 0.3 < bits <= asked
         for n in LAYERS:
@@ -63,7 +65,7 @@ def test_by_default_some_are_finer(types):
 
 
 def test_what_is_multiplied_together_has_one_type(types):
-    for asked in (4.7, 5.4, 6.4, 7.7):
+    for asked in (2.6, 3.3, 4.7, 5.4, 6.4, 7.7):
         found, _ = types("--bits", str(asked))
         for n in LAYERS:
             assert found[f"layers.{n}.q"] == found[f"layers.{n}.k"]
@@ -73,7 +75,7 @@ def test_what_is_multiplied_together_has_one_type(types):
 def test_all_experts_of_a_layer_have_one_type(monkeypatch, capsys, tmp_path):
     model = hf.make("tiny-mixtral", tmp_path / "tiny")
     types = set()
-    for asked in ("4.5", "5.7", "6.6", "8.4"):
+    for asked in ("2.5", "3.3", "4.5", "5.7", "6.6", "8.4"):
         assert hf.call(monkeypatch, capsys, model, tmp_path / "out", "--dtype", "q4", "--bits", asked)[0] == 0
         experts: dict = {}
         for name, (entry, _) in read_model(tmp_path / "out")[1].items():
@@ -92,7 +94,7 @@ def test_what_is_named_stays(types):
 
 
 @pytest.mark.parametrize("options, expected", [
-    (("--dtype", "q4", "--bits", "4.2"), "--bits: found '4.2', expected a number from 4.25 to 8.5"),
+    (("--dtype", "q4", "--bits", "2.2"), "--bits: found '2.2', expected a number from 2.25 to 8.5"),
     (("--dtype", "q4", "--bits", "nan"), "--bits: found 'nan', expected a number"),
     (("--dtype", "q4", "--bits", "many"), "--bits: found 'many', expected a number"),
     (("--dtype", "q5", "--bits", "6"), "--bits: needs --dtype q4"),

@@ -1,4 +1,4 @@
-"""tools/convert.py --dtype q8, q6, q5 and q4: what is lost, against bounds and against simpler ways to round; --keep."""
+"""tools/convert.py --dtype q8, q6, q5, q4, q3 and q2: what is lost, against bounds and against simpler ways to round; --keep."""
 
 import hf
 import numpy as np
@@ -8,7 +8,8 @@ from read_types import SIX_BITS, VALUES, dequantise
 from test_convert import as_floats, stored_name
 from yalm_convert import packing, quantise
 
-QUANTISED = ("q8", "q6", "q5", "q4n")
+HAVE_NO_ZERO = ("q3", "q2")
+QUANTISED = ("q8", "q6", "q5", "q4n", "q3", "q2")
 INTEGERS = {"q8": np.arange(-127, 128), **{dtype: np.sort(values) for dtype, values in VALUES.items()}}
 
 
@@ -58,7 +59,7 @@ def test_the_search_loses_less_than_the_usual_rounding(name, dtype):
     found, usual = (
         np.square(rounded - values).sum() for rounded in (decoded(values, dtype), by_largest(values, dtype))
     )
-    assert found < {"q8": 1.0, "q6": 0.97, "q5": 0.95, "q4n": 0.97}[dtype] * usual
+    assert found < {"q8": 1.0, "q6": 0.97, "q5": 0.95, "q4n": 0.97, "q3": 0.9, "q2": 0.8}[dtype] * usual
 
 
 def test_unequal_values_lose_less_than_equal_ones():
@@ -71,6 +72,7 @@ def test_unequal_values_lose_less_than_equal_ones():
     scale = equal[np.arange(len(equal)), np.abs(equal).argmax(axis=1)][:, None] / -8
     equal = np.clip(np.round(equal / scale), -8, 7) * scale
     assert error["q4n"] < 0.85 * np.square(equal.reshape(values.shape) - values).sum()
+    assert error["q3"] < 0.4 * error["q2"] and error["q4n"] < 0.4 * error["q3"]
     assert error["q5"] < 0.4 * error["q4n"] and error["q6"] < 0.3 * error["q5"] and error["q8"] < 0.1 * error["q6"]
 
 
@@ -80,7 +82,8 @@ def test_errors_are_about_half_a_step_at_most(dtype):
     values = samples()["normal"].reshape(-1, 32)
     most = np.abs(values).max(axis=1, keepdims=True)
     error = np.abs(decoded(values, dtype) - values)
-    assert (error <= most * {"q8": 0.6 / 127, "q6": 2.2 / 32, "q5": 4.0 / 32, "q4n": 6.0 / 32}[dtype]).all()
+    steps = {"q8": 0.6 / 127, "q6": 2.2 / 32, "q5": 4.0 / 32, "q4n": 6.0 / 32, "q3": 10.0 / 32, "q2": 18.0 / 32}
+    assert (error <= most * steps[dtype]).all()
 
 
 @pytest.mark.parametrize("dtype", QUANTISED)
@@ -139,13 +142,12 @@ def test_whole_models(preset, dtype, tmp_path, convert):
         if name.endswith(("norm", "_bias", "router")):
             assert entry["dtype"] == "fp32" and (as_floats("fp32", data).reshape(shape) == source).all()
             continue
-        coarse = dtype in ("q5", "q4n")
-        expected = {"classifier": "q6", "embedding": "q5" if "classifier" in tensors else "q6"} if coarse else {}
+        expected = {} if dtype in ("q8", "q6") else {"classifier" if "classifier" in tensors else "embedding": "q6"}
         assert entry["dtype"] == expected.get(name, dtype)
         found, filling = dequantise(entry, data)
-        assert not filling.any()
+        assert entry["dtype"] in HAVE_NO_ZERO or not filling.any()
         error = np.sqrt(((found - source) ** 2).mean() / (source**2).mean())
-        assert error < {"q8": 0.008, "q6": 0.025, "q5": 0.05, "q4n": 0.09}[entry["dtype"]], (name, error)
+        assert error < {"q8": 0.008, "q6": 0.025, "q5": 0.05, "q4n": 0.09, "q3": 0.18, "q2": 0.35}[entry["dtype"]], (name, error)
     assert "as stored" not in err
 
 
@@ -160,7 +162,8 @@ def test_rows_of_any_width(columns, dtype, tmp_path):
     data = b"".join(part.tobytes() for part in quantise.quantise(read_file(path)["x"], dtype))
     assert len(data) == packing.quantised_size(dtype, (70, columns))
     found, filling = dequantise({"dtype": dtype, "shape": [70, columns]}, data)
-    assert not filling.any() and np.abs(found - values).max() < {"q8": 0.02, "q6": 0.2, "q5": 0.3, "q4n": 0.6}[dtype]
+    assert dtype in HAVE_NO_ZERO or not filling.any()
+    assert np.abs(found - values).max() < {"q8": 0.02, "q6": 0.2, "q5": 0.3, "q4n": 0.6, "q3": 1.0, "q2": 2.0}[dtype]
 
 
 @pytest.mark.parametrize("dtype", ["q4n", "q5"])

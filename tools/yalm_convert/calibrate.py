@@ -20,14 +20,14 @@ import numpy as np
 import xxhash
 
 from .checkpoint import PIECE, Tensor
-from .packing import GROUP
+from .packing import GROUP, SIX_BITS
 from .plan import Planned, data
 from .quantise import Importance
 from .writer import Layout, write_model
 
 TEXT = Path(__file__).with_name("calibration.txt")  # prose and code
-WEIGHED = ("q4n", "q5", "q6", "q8")
-ASK = ("q4n", "q5", "q6")  # q8 gains too little to calibrate for it alone
+ASK = SIX_BITS
+WEIGHED = (*ASK, "q8")  # which gains too little to calibrate for it alone
 WINDOW = 512  # tokens that are evaluated together
 # Every column counts for this much of the mean beside what the text says of it: a few columns of huge activations
 # would have a group to themselves.

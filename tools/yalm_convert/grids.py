@@ -9,12 +9,14 @@ from typing import Optional
 
 import numpy as np
 
-# What the indices of q4n and q5 stand for (src/model/quant_values.h): dense near 0, where most weights are, and where
+# What the indices of q4n, q5, q3 and q2 stand for (src/model/quant_values.h): dense near 0, where most weights are, and where
 # small ones may meet the largest activations.
 VALUES = {
     "q4n": np.array([-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26], np.int8),
     "q5": np.array([-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
                     0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 19, 22, 25, 29], np.int8),
+    "q3": np.array([-32, -18, -10, -4, 2, 8, 16, 26], np.int8),
+    "q2": np.array([-32, -11, 4, 21], np.int8),
 }  # fmt: skip
 LEAST, MOST = {"q8": -127, "q6": -32}, {"q8": 127, "q6": 31}
 # Where the value of the largest magnitude goes, best first: a scale has either sign, and uses all that there is on
@@ -24,9 +26,11 @@ TARGETS = {
     "q6": (-32.0, 31.0, -28.8, 30.2, -32.8, -24.8),
     "q5": (-32.0, 29.0, -28.8, -25.6),
     "q4n": (-32.0, 26.7, -25.6, -30.4, -34.4),
+    "q3": (-32.0, 28.0, -36.0, -26.0, -42.0),
+    "q2": (-32.0, 26.0, -40.0, -26.0, -50.0, 32.0),
 }
-MOST_SCALE = 127  # of a group, in q6, q5 and q4n
-ROUNDS = {"q8": 2, "q6": 1, "q5": 1, "q4n": 1}  # by which the best is refined
+MOST_SCALE = 127  # of a group, in SIX_BITS
+ROUNDS = {"q8": 2, "q6": 1, "q5": 1, "q4n": 1, "q3": 1, "q2": 1}  # by which the best is refined
 
 
 def _nearest_values(values: np.ndarray) -> bytes:

@@ -1,4 +1,4 @@
-"""Which type each matrix of the layers gets where --dtype q4 has so many bits a weight: q4n, q5, q6 or q8.
+"""Which type each matrix of the layers gets where --dtype q4 has so many bits a weight: one of STEPS.
 
 All begin with the fewest bits. Each matrix may take the next finer type; of all these steps the one that saves most
 error for each of its bytes is taken, until none fits. What a step saves is the matrix's sensitivity times what its
@@ -13,12 +13,15 @@ import math
 from .packing import quantised_size
 
 ERRORS = {
+    "q2": 30.0,
+    "q3": 5.0,
     "q4n": 1.0,
     "q5": 0.25,
     "q6": 0.11,
     "q8": 0.008,
 }  # KL divergence with all layers in one type, beside q4n's; in the order of steps
 STEPS = tuple(ERRORS)
+ENOUGH = "q4n"  # where all can be that, nothing is coarser
 # KL divergence for each weight of a kind in q4n, the others exact, beside that of gate and up. output_gate's was not
 # measured, nor any of recurrent layers', nor of latents: of these kv_a makes the values, too.
 SENSITIVITY = {"v": 16.0, "q": 2.3, "k": 2.3, "output_gate": 2.3, "o": 1.9, "down": 1.5, "gate": 1.0, "up": 1.0}
@@ -26,23 +29,24 @@ SENSITIVITY |= {"kv_a": 16.0, "q_a": 2.3}
 SENSITIVITY |= {"x": 16.0, "b": 2.3, "c": 2.3, "z": 2.3}  # of scans, as v, k, q and output_gate
 ENDS, AT_ENDS = 8, 1.5  # the layers of the first and last eighth are so much more sensitive
 UNITS = (("q", "k"), ("gate", "up"))
-LEAST_BITS, MOST_BITS = 4.25, 8.5  # a weight, the row scales of narrow matrices aside
+LEAST_BITS, ENOUGH_BITS, MOST_BITS = 2.25, 4.25, 8.5  # a weight, the row scales of narrow matrices aside
 DEFAULT_BITS = 4.5
 
 
 def mixed(plan: list, bits: float, kept: set) -> list:
     """The plan with at most so many bits a weight on average in the layers' matrices, those aside that --keep names
-    or that are copied without loss. Fewer than q4n's are q4n's."""
+    or that are copied without loss. Fewer than q2's are q2's."""
     units: dict = {}
+    first = STEPS.index(ENOUGH) if bits >= ENOUGH_BITS else 0
     for planned in plan:
-        if planned.quantised == STEPS[0] and planned.name.startswith("layers.") and planned.name not in kept:
+        if planned.quantised == ENOUGH and planned.name.startswith("layers.") and planned.name not in kept:
             units.setdefault(_unit(planned.name), []).append(planned)
     n_layers = 1 + max((layer for layer, _ in units), default=0)
     room = bits / 8 * sum(_weights(unit) for unit in units.values()) - sum(
-        _size(unit, STEPS[0]) for unit in units.values()
+        _size(unit, STEPS[first]) for unit in units.values()
     )
-    chosen = dict.fromkeys(units, 0)
-    steps = [_step(place, units[place], 0, n_layers) for place in units]
+    chosen = dict.fromkeys(units, first)
+    steps = [_step(place, units[place], first, n_layers) for place in units]
     heapq.heapify(steps)
     while steps:
         _, more, to, place = heapq.heappop(steps)

@@ -10,6 +10,8 @@ GROUP_BYTES = {
     "q6": 24,
     "q5": 20,
     "q4n": 16,
+    "q3": 12,
+    "q2": 8,
     "q4": 16,
     "q6k": 24,
     "q5k": 20,
@@ -36,6 +38,8 @@ EIGHT_SCALES = {
     "q6": 8,
     "q5": 8,
     "q4n": 8,
+    "q3": 8,
+    "q2": 8,
     "q4": 16,
     "q6k": 18,
     "q5k": 16,
@@ -84,7 +88,7 @@ WIDER = {"q4", "mxfp4", "iq4nl", "q4z32", "q4z64", "q4z128"}  # whose values q8 
 E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)  # in halves
 IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 GROUPS_WITH_ZEROS = (128, 64, 32)  # columns that have a scale and a zero point in q4z128 and its likes
-SIX_BITS = ("q6", "q5", "q4n")  # whose scales are an 8-bit integer for each group, and a number for each row
+SIX_BITS = ("q6", "q5", "q4n", "q3", "q2")  # whose scales are an 8-bit integer for each group, and a number for each row
 EIGHTS, PAIRS, ODD = 4, 4, 2  # of a group's columns
 
 
@@ -146,19 +150,25 @@ def pack(quants: np.ndarray, dtype: str) -> np.ndarray:
         index = np.zeros(256, np.uint8)
         index[VALUES[dtype].view(np.uint8)] = np.arange(len(VALUES[dtype]))
         bits = index[bits]
+    if dtype == "q2":
+        return _pairs_plane(bits)
+    if dtype == "q3":
+        return np.concatenate([_pairs_plane(bits), _bits_plane(bits >> 2)], axis=1)
     nibbles = (bits[:, 0::2] & 15) | (bits[:, 1::2] << 4)
     if dtype in ("q4n", "q4"):
         return nibbles
-    return np.concatenate([nibbles, _second_plane(bits, dtype)], axis=1)
+    return np.concatenate([nibbles, (_bits_plane if dtype == "q5" else _pairs_plane)(bits >> 4)], axis=1)
 
 
-def _second_plane(bits: np.ndarray, dtype: str) -> np.ndarray:
-    """What q5 and q6 have beyond four bits: of a group, a byte for each pair of columns in eight; q6 has those of the
-    even columns first."""
+def _bits_plane(bits: np.ndarray) -> np.ndarray:
+    """One bit of each column, 0 or 1: of a group, a byte for each pair of columns in eight."""
     rows = len(bits)
-    high = (bits >> 4).reshape(rows, -1, EIGHTS, PAIRS, ODD)
-    if dtype == "q5":
-        return np.packbits(high.swapaxes(2, 3), bitorder="little").reshape(rows, -1)
-    high &= 3
-    plane = high[:, :, 0] | high[:, :, 1] << 2 | high[:, :, 2] << 4 | high[:, :, 3] << 6
+    return np.packbits(bits.reshape(rows, -1, EIGHTS, PAIRS, ODD).swapaxes(2, 3), bitorder="little").reshape(rows, -1)
+
+
+def _pairs_plane(bits: np.ndarray) -> np.ndarray:
+    """The low two bits of each column, likewise, those of the even columns first."""
+    rows = len(bits)
+    bits = (bits & 3).reshape(rows, -1, EIGHTS, PAIRS, ODD)
+    plane = bits[:, :, 0] | bits[:, :, 1] << 2 | bits[:, :, 2] << 4 | bits[:, :, 3] << 6
     return plane.swapaxes(2, 3).reshape(rows, -1)

@@ -28,12 +28,12 @@ from .recurrent import kind_of, plan_recurrent
 from .source import shown
 
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
-MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, "q8", "q6", "q5", "q4")
+MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, "q8", "q6", "q5", "q4", "q3", "q2")
 # What --dtype makes of the classifier, where that is not itself: it is more sensitive than the layers. An embedding
 # that is not the classifier as well is less so.
-CLASSIFIER = {"q4": "q6", "q5": "q6"}
-EMBEDDING = {"q4": "q5"}
-INPUTS = {"q4": "q8", "q5": "q8", "q6": "q8"}  # small matrices, of which nothing is measured
+CLASSIFIER = {"q5": "q6", "q4": "q6", "q3": "q6", "q2": "q6"}
+LOOKED_UP = {"q4": "q5", "q3": "q5", "q2": "q5"}  # for layers, beside the embedding
+INPUTS = {"q6": "q8", "q5": "q8", "q4": "q8", "q3": "q8", "q2": "q8"}  # small matrices, of which nothing is measured
 FURTHER = "mtp."  # heads that guess further tokens: what plan_mtp() leaves
 # Follow from config.json.
 IGNORED = (
@@ -173,9 +173,10 @@ class Planner:
 
     def type_of(self, name: str) -> Optional[str]:
         """What --dtype makes of a matrix."""
-        looked_up = name == "layer_embedding" or (name == "embedding" and not self.config["tied_embeddings"])
-        if looked_up:
-            return EMBEDDING.get(self.dtype, self.dtype)
+        if name == "layer_embedding":
+            return LOOKED_UP.get(self.dtype, self.dtype)
+        if name == "embedding" and not self.config["tied_embeddings"]:
+            return self.dtype
         if name in ("embedding", "classifier"):
             return CLASSIFIER.get(self.dtype, self.dtype)
         if name.endswith((".input_gate", ".input_projection")) or name == "layer_projection":

@@ -1,7 +1,7 @@
-"""Weight matrices as q8, q6, q5 and q4n (docs/format.md, "Quantised matrices"): groups of 32 columns that share one scale.
+"""Weight matrices as q8, q6, q5, q4n, q3 and q2 (docs/format.md, "Quantised matrices"): groups of 32 columns that share one scale.
 
 A group's scale is searched for (grids.py). With importance, the mean squares of what the columns are multiplied by,
-an error counts by its column's: what is small then is the error of the products. Of q6, q5 and q4n, scales become
+an error counts by its column's: what is small then is the error of the products. But for q8, scales become
 integers of 8 bits under one number for each row before weights are rounded by them; and where second moments are known,
 errors are made up for along the row (feedback.py).
 """

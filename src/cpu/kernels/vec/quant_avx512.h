@@ -292,7 +292,8 @@ VEC_INLINE ivec six_bit_pair(enum dtype type, ivec nibbles, struct quants_at at,
 VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at, int groups)
 {
     const uint8_t *p = at.low;
-    if (dtype_low_pairs(type)) { // whole eights of groups
+    if (dtype_low_pairs(type)) {
+        ivec_store(to, ivec_zero());
         for (int g = 0; g < groups; g++)
             _mm256_storeu_si256((__m256i *)(to + (ptrdiff_t)g * QUANT_GROUP),
                                 six_bit_group(type, groups_on(type, at, g), SIX_PLUS));

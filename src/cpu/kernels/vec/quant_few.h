@@ -41,18 +41,26 @@ struct few_at {
     bool to_l2;
 };
 
-// As nibble_pieces(), of q2k's and q3k's two bits, and the third, whose turning over is what adding 4 does.
+// As nibble_pieces(), of two bits, and in q3 and q3k the third, whose turning over is what adding 4 does. Those of q3 and q2
+// are looked up.
 VEC_INLINE void two_bit_pieces(enum dtype type, struct quants_at at, ivec even[PIECES], ivec odd[PIECES])
 {
     const ivec first = lane_words(at.low, 2, 0), second = lane_words(at.low, 2, 1), three = ivec_set8(3), four = ivec_set8(4);
-    const ivec thirds = type == DTYPE_Q3K ? ivec_xor(lane_words(at.high, 1, 0), ivec_set8(0xff)) : ivec_zero();
+    const int8_t *table = dtype_table(type);
+    const bool three_bits = high_bytes(type) > 0;
+    const ivec bits = three_bits ? lane_words(at.high, 1, 0) : ivec_zero(),
+               thirds = table ? bits : ivec_xor(bits, ivec_set8(0xff));
 #pragma GCC unroll 4
     for (int i = 0; i < PIECES; i++) {
         even[i] = ivec_and_or(ivec_shift(first, -2 * i), three, ivec_zero());
         odd[i] = ivec_and_or(ivec_shift(second, -2 * i), three, ivec_zero());
-        if (type == DTYPE_Q3K) {
+        if (three_bits) {
             even[i] = ivec_and_or(ivec_shift(thirds, 2 - 2 * i), four, even[i]);
             odd[i] = ivec_and_or(ivec_shift(thirds, 1 - 2 * i), four, odd[i]);
+        }
+        if (table) {
+            even[i] = ivec_look_up(table, 32, even[i]);
+            odd[i] = ivec_look_up(table, 32, odd[i]);
         }
     }
 }

@@ -167,7 +167,7 @@ VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PA
 
 // ------------------------------------------------------------------------------------------ many tokens
 
-// One bit of each of a group's columns, in their order, where a sign is: q5's second plane, and q3k's.
+// One bit of each of a group's columns, in their order, where a sign is: q5's second plane, q3's and q3k's.
 VEC_INLINE ivec sign_bits(const uint8_t p[QUANT_GROUP / 8])
 {
     int32_t word;
@@ -178,7 +178,7 @@ VEC_INLINE ivec sign_bits(const uint8_t p[QUANT_GROUP / 8])
     return (ivec){vreinterpretq_s32_u8(vshlq_u8(bytes, left)),
                   vreinterpretq_s32_u8(vshlq_u8(bytes, vsubq_s8(left, vdupq_n_s8(4))))};
 }
-// Two bits of each, and others above them: q6's second plane, or the first one of q3k and q2k.
+// Two bits of each, and others above them: q6's second plane, or the first one of q3, q2, q3k and q2k.
 VEC_INLINE ivec two_bits(const uint8_t p[QUANT_GROUP / 4])
 {
     int64_t word;
@@ -203,6 +203,8 @@ VEC_INLINE ivec group_in_order(enum dtype type, struct quants_at at)
     type = dtype_quants[type];
     if (dtype_low_pairs(type)) {
         const ivec pairs = ivec_and_or(two_bits(at.low), ivec_set8(3), ivec_zero());
+        if (dtype_table(type))
+            return ivec_look_up(dtype_table(type), 0, type == DTYPE_Q2 ? pairs : less_where(pairs, sign_bits(at.high), -4));
         return type == DTYPE_Q2K ? pairs : less_where(pairs, sign_bits(at.high), 4);
     }
     if (type == DTYPE_Q8)

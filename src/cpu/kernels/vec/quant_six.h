@@ -11,7 +11,7 @@ VEC_INLINE __m256i six_bit_table(const int8_t table[16], int plus)
     return _mm256_broadcastsi128_si256(numbers);
 }
 
-// Two bits of each of a group's columns, in their order: q6's second plane, or the first one of q3k and q2k.
+// Two bits of each of a group's columns, in their order: q6's second plane, or the first one of q3, q2, q3k and q2k.
 VEC_INLINE __m256i two_bits(const uint8_t p[QUANT_GROUP / 4])
 {
     int64_t word;
@@ -20,7 +20,7 @@ VEC_INLINE __m256i two_bits(const uint8_t p[QUANT_GROUP / 4])
     return _mm256_and_si256(_mm256_srlv_epi64(bytes, _mm256_setr_epi64x(0, 2, 4, 6)), _mm256_set1_epi8(3));
 }
 
-// All bits of the columns whose bit is set, in their order: q5's second plane, and q3k's.
+// All bits of the columns whose bit is set, in their order: q5's second plane, q3's and q3k's.
 VEC_INLINE __m256i one_bit(const uint8_t p[QUANT_GROUP / 8])
 {
     int32_t word;
@@ -36,8 +36,13 @@ VEC_INLINE __m256i six_bit_group(enum dtype type, struct quants_at at, int plus)
 {
     type = dtype_quants[type];
     if (dtype_low_pairs(type)) {
-        const __m256i pairs = _mm256_add_epi8(two_bits(at.low), _mm256_set1_epi8((char)plus));
-        return type == DTYPE_Q2K ? pairs : _mm256_sub_epi8(pairs, _mm256_and_si256(one_bit(at.high), _mm256_set1_epi8(4)));
+        const __m256i four = _mm256_set1_epi8(4), bits = two_bits(at.low);
+        if (dtype_table(type))
+            return _mm256_shuffle_epi8(six_bit_table(dtype_table(type), plus),
+                                       type == DTYPE_Q2 ? bits
+                                                        : _mm256_or_si256(bits, _mm256_and_si256(one_bit(at.high), four)));
+        const __m256i pairs = _mm256_add_epi8(bits, _mm256_set1_epi8((char)plus));
+        return type == DTYPE_Q2K ? pairs : _mm256_sub_epi8(pairs, _mm256_and_si256(one_bit(at.high), four));
     }
     // A byte is two columns, the low four bits first.
     const __m256i twice = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)at.low));
