@@ -69,7 +69,7 @@ try:
     from yalm_convert.gguf_file import read_gguf
     from yalm_convert.gguf_tokenizer import read_gguf_tokenizer
     from yalm_convert.lora import merge
-    from yalm_convert.mixture import DEFAULT_BITS, LEAST_BITS, MOST_BITS
+    from yalm_convert.mixture import DEFAULT_BITS, ENOUGH_BITS, LEAST_BITS, MOST_BITS
     from yalm_convert.multimodal import text_tensors
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
     from yalm_convert.pooling import read_pooling
@@ -163,8 +163,8 @@ def parse_arguments() -> argparse.Namespace:
         "--dtype",
         choices=MATRIX_TYPES,
         help="of the weight matrices (default: as stored; what is quantised already keeps its values or comes near them, "
-        "which is said); bf12 is bf16 without loss in 12 bits; q4 is a mixture, of --bits; with q4 and q5 the "
-        "classifier becomes q6, with q4 an embedding apart from it q5",
+        "which is said); bf12 is bf16 without loss in 12 bits; q4 is a mixture, of --bits; with q5 to q2 the "
+        "classifier becomes q6",
     )
     parser.add_argument(
         "--keep",
@@ -179,8 +179,8 @@ def parse_arguments() -> argparse.Namespace:
         "--bits",
         type=bits_a_weight,
         metavar="N",
-        help=f"with --dtype q4: bits a weight, on average, of the layers' matrices: what is above {LEAST_BITS} makes some "
-        f"of them q5, q6 and q8, the most sensitive first (default: {DEFAULT_BITS})",
+        help=f"with --dtype q4: bits a weight, on average, of the layers' matrices, from {LEAST_BITS} to {MOST_BITS}: above "
+        f"{ENOUGH_BITS} some are q5, q6 and q8, below it q3 and q2, the most sensitive the finest (default: {DEFAULT_BITS})",
     )
     parser.add_argument(
         "--lora",
@@ -196,7 +196,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--calibration",
         metavar="FILE|none",
-        help="text by which the scales of q4, q5 and q6 are chosen, with the weights that matter in it (default: one that "
+        help="text by which the scales of q6 and less are chosen, with the weights that matter in it (default: one that "
         "comes with yalm); none: all weights alike, which is faster",
     )
     parser.add_argument("--check-finite", action="store_true", help="refuse weights that are NaN or infinite")

@@ -57,8 +57,8 @@ const struct option option_table[] = {
 
     {"Conversion", "", "dtype", "TYPE", NULL, OPTION_WORD, MODEL, AT(dtype), 0, 0, DTYPES,
      "weights that a GGUF file or a directory is converted to: q8, q6, q5, q4, bf16, … (as stored)"},
-    {"Conversion", "", "bits", "N", NULL, OPTION_FLOAT, MODEL, AT(bits), 4.25, 8.5, NULL,
-     "with --dtype q4: bits a weight on average, from 4.25 to 8.5"},
+    {"Conversion", "", "bits", "N", NULL, OPTION_FLOAT, MODEL, AT(bits), 2.25, 8.5, NULL,
+     "with --dtype q4: bits a weight on average, from 2.25 to 8.5"},
     {"Conversion", "", "keep", "NAME=TYPE", NULL, OPTION_TEXTS, MODEL, AT(kept), 0, 0, NULL,
      "another type for matrices of this name, as '*.down=q8'; may be repeated"},
     {"Conversion", "", "lora", "DIR", NULL, OPTION_TEXT, MODEL, AT(lora), 0, 0, NULL,

@@ -258,6 +258,7 @@ struct slice {
 static void unpack_rows(const struct slice *s)
 {
     const struct unpacked *u = &s->unpacked;
+    const struct matrix whole = {s->from, u->type, u->rows, u->cols};
     half *to = reinterpret_cast<half *>(s->to);
     for (size_t r = 0; r < s->units; r++, to += u->cols)
         for (int c = 0; c < u->cols; c += QUANT_GROUP) {
@@ -266,8 +267,9 @@ static void unpack_rows(const struct slice *s)
             quant_read_group(&group, u->type, s->from, u->rows, quant_groups(u->cols), static_cast<int>(s->first + r),
                              c / QUANT_GROUP);
             quant_group_to_fp32(values, &group);
+            const float scale = dtype_row_scale[u->type] ? matrix_row_scale(&whole, static_cast<int>(s->first + r)) : 1;
             for (int i = 0; i < QUANT_GROUP && c + i < u->cols; i++)
-                to[c + i] = __float2half_rn(fminf(fmaxf(values[i], -65504.0f), 65504.0f));
+                to[c + i] = __float2half_rn(fminf(fmaxf(values[i] * scale, -65504.0f), 65504.0f));
         }
 }
 

@@ -255,7 +255,7 @@ def test_the_converters_options(bare, program, source, cache, tmp_path):
     assert "--follow-links allows it" in said(bare(source, *ASK, "-q"), 3)
     assert bare(source, *ASK, "-q", "--follow-links").returncode == 0
     assert "'--bits': needs --dtype q4" in program.fails(2, *ASK, "--bits", "6")
-    assert "'--bits': expected a number from 4.25 to 8.5" in program.fails(2, *ASK, "--bits", "9", "--dtype", "q4")
+    assert "'--bits': expected a number from 2.25 to 8.5" in program.fails(2, *ASK, "--bits", "9", "--dtype", "q4")
     assert "--lora: " in program.fails(2, *ASK, "--lora", tmp_path)
     assert "no such directory" in said(bare(source, *ASK, "-q", "--lora", tmp_path / "none"), 2)
     assert "expected NAME=DTYPE" in said(bare(source, *ASK, "-q", "--keep", "down"), 2)

@@ -64,11 +64,12 @@ static struct matrix random_quantised(struct random_model *m, enum dtype dtype, 
     return (struct matrix){data, dtype, rows, cols};
 }
 
-// q4n, q5, q6: any bits in the planes; groups' scales of either sign, about the same, as are rows'.
+// q4n, q5, q6, q3, q2: any bits in the planes; groups' scales of either sign, about the same, as are rows'.
 static struct matrix random_six_bit(struct random_model *m, enum dtype dtype, int rows, int cols)
 {
-    const size_t groups = (size_t)rows * ((cols + 31) / 32), bytes = dtype == DTYPE_Q4N ? 16 : dtype == DTYPE_Q5 ? 20 : 24;
-    const double typical = dtype == DTYPE_Q6 ? 18 : 15, deviation = 1.2 / sqrt(cols); // as of q4
+    static const uint8_t bytes_of[] = {16, 20, 24, 12, 8}, typical_of[] = {15, 15, 18, 17, 20};
+    const size_t groups = (size_t)rows * ((cols + 31) / 32), bytes = bytes_of[dtype - DTYPE_Q4N];
+    const double typical = typical_of[dtype - DTYPE_Q4N], deviation = 1.2 / sqrt(cols); // as of q4
     uint8_t *data = random_block(m, groups * (bytes + 1) + sizeof(float) * (size_t)rows);
     for (size_t i = 0; i < groups * bytes; i++)
         data[i] = (uint8_t)lrint(64 * random_normal(m));
@@ -217,7 +218,7 @@ static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int
 {
     if (dtype == DTYPE_Q8 || dtype == DTYPE_Q4)
         return random_quantised(m, dtype, rows, cols);
-    if (dtype == DTYPE_Q4N || dtype == DTYPE_Q5 || dtype == DTYPE_Q6)
+    if (dtype >= DTYPE_Q4N && dtype <= DTYPE_Q2)
         return random_six_bit(m, dtype, rows, cols);
     if (dtype >= DTYPE_Q5U && dtype <= DTYPE_Q5A)
         return random_of_gguf(m, dtype, rows, cols);

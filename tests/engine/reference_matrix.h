@@ -29,17 +29,25 @@ static double quantised_at(const struct matrix *w, int row, int col)
     return quant * (double)half_to_float(scale);
 }
 
-// q4n, q5, q6, as docs/format.md says.
+// q4n, q5, q6, q3, q2, as docs/format.md says.
+static bool is_six_bit(enum dtype type)
+{
+    return type >= DTYPE_Q4N && type <= DTYPE_Q2;
+}
 static double six_bit_at(const struct matrix *w, int row, int col)
 {
-    const size_t groups = (size_t)(w->cols + 31) / 32, high = w->dtype == DTYPE_Q4N ? 0 : w->dtype == DTYPE_Q5 ? 4 : 8;
-    const uint8_t *data = w->data, *low = data + (size_t)row * groups * (16 + high), *more = low + groups * 16;
-    const uint8_t *scales = data + (size_t)w->rows * groups * (16 + high);
-    const size_t group = (size_t)col / 32;
-    const int c = col % 32, nibble = low[group * 16 + (size_t)c / 2] >> (c % 2 * 4) & 15;
-    int value = q4n_values[nibble];
-    if (w->dtype == DTYPE_Q5)
-        value = q5_values[nibble + 16 * (more[group * 4 + (size_t)(c % 8 / 2)] >> (c / 8 * 2 + c % 2) & 1)];
+    const bool few = w->dtype == DTYPE_Q3 || w->dtype == DTYPE_Q2;
+    const size_t high = w->dtype == DTYPE_Q6 ? 8 : w->dtype == DTYPE_Q5 || w->dtype == DTYPE_Q3 ? 4 : 0, first = few ? 8 : 16;
+    const size_t groups = (size_t)(w->cols + 31) / 32, group = (size_t)col / 32;
+    const uint8_t *data = w->data, *low = data + (size_t)row * groups * (first + high), *more = low + groups * first;
+    const uint8_t *scales = data + (size_t)w->rows * groups * (first + high);
+    const int c = col % 32, nibble = low[group * first + (size_t)c / 2 % first] >> (c % 2 * 4) & 15;
+    const int pair = low[group * first + (size_t)(c % 2 * 4 + c % 8 / 2)] >> (c / 8 * 2) & 3; // where two bits are first
+    const int bit = high == 4 ? more[group * 4 + (size_t)(c % 8 / 2)] >> (c / 8 * 2 + c % 2) & 1 : 0;
+    int value = w->dtype == DTYPE_Q5   ? q5_values[nibble + 16 * bit]
+                : w->dtype == DTYPE_Q3 ? q3_values[pair + 4 * bit]
+                : w->dtype == DTYPE_Q2 ? q2_values[pair]
+                                       : q4n_values[nibble];
     if (w->dtype == DTYPE_Q6) {
         const int two = more[group * 8 + (size_t)(c % 2 * 4 + c % 8 / 2)] >> (c / 8 * 2) & 3;
         value = nibble + 16 * (two < 2 ? two : two - 4);
@@ -163,7 +171,7 @@ static double matrix_at(const struct matrix *w, int row, int col)
     const size_t i = (size_t)row * w->cols + col;
     if (w->dtype == DTYPE_Q8 || w->dtype == DTYPE_Q4)
         return quantised_at(w, row, col);
-    if (w->dtype == DTYPE_Q4N || w->dtype == DTYPE_Q5 || w->dtype == DTYPE_Q6)
+    if (is_six_bit(w->dtype))
         return six_bit_at(w, row, col);
     if (is_of_gguf(w->dtype))
         return of_gguf_at(w, row, col);

@@ -230,6 +230,8 @@ static const struct scenario scenarios[] = {
      128,
      false,
      0},
+    {"q3, biases", {SHAPE(6, 2, 16), .attention_bias = true, .mlp_bias = true}, DTYPE_Q3, 128, false, 0},
+    {"q2 experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_Q2, 128, false, 0},
     {"q5u, grouped queries", {SHAPE(6, 2, 16)}, DTYPE_Q5U, 128, false, 0},
     {"q4a, biases", {SHAPE(4, 4, 12), .attention_bias = true, .mlp_bias = true}, DTYPE_Q4A, 128, false, 0},
     {"q5a experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_Q5A, 128, false, 0},
