@@ -89,13 +89,13 @@ def test_columns_keep_their_weights_in_every_block(tmp_path, monkeypatch):
     assert (dequantise({"dtype": "q4n", "shape": [30, 350]}, data)[0] == whole[:, :350]).all()
 
 
-def test_calibration_lessens_what_matters(tmp_path, monkeypatch, capsys, text):
+@pytest.mark.parametrize("bits", ["4.5", "2.7"])
+def test_calibration_lessens_what_matters(bits, tmp_path, monkeypatch, capsys, text):
     """Of each matrix that has six bits or fewer, the error of its products is less than without."""
-    code, _, err = hf.call(
-        monkeypatch, capsys, hf.FABLE, tmp_path / "with", "--dtype", "q4", "--calibration", str(text)
-    )
+    mixed = ("--dtype", "q4", "--bits", bits)
+    code, _, err = hf.call(monkeypatch, capsys, hf.FABLE, tmp_path / "with", *mixed, "--calibration", str(text))
     assert code == 0 and "calibrated by text in" in err
-    assert hf.call(monkeypatch, capsys, hf.FABLE, tmp_path / "without", "--dtype", "q4")[0] == 0
+    assert hf.call(monkeypatch, capsys, hf.FABLE, tmp_path / "without", *mixed)[0] == 0
     assert hf.call(monkeypatch, capsys, hf.FABLE, tmp_path / "whole", "--dtype", "bf16")[0] == 0
     subprocess.run(
         [YALM, tmp_path / "whole", "-m", "importance", "-f", text, "-o", tmp_path / "i", "--ctx", "512", "-q"],

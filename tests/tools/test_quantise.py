@@ -147,7 +147,10 @@ def test_whole_models(preset, dtype, tmp_path, convert):
         found, filling = dequantise(entry, data)
         assert entry["dtype"] in HAVE_NO_ZERO or not filling.any()
         error = np.sqrt(((found - source) ** 2).mean() / (source**2).mean())
-        assert error < {"q8": 0.008, "q6": 0.025, "q5": 0.05, "q4n": 0.09, "q3": 0.18, "q2": 0.35}[entry["dtype"]], (name, error)
+        assert error < {"q8": 0.008, "q6": 0.025, "q5": 0.05, "q4n": 0.09, "q3": 0.18, "q2": 0.35}[entry["dtype"]], (
+            name,
+            error,
+        )
     assert "as stored" not in err
 
 
@@ -221,7 +224,8 @@ def test_keep(convert):
         ("norm=q8", "option '--keep': norm: the model has no matrix of that name"),
         (
             "embedding=q7",
-            "found 'embedding=q7', expected NAME=DTYPE with one of fp32, fp16, bf16, bf12, fp8, fp8_e5m2, q8, q6, q5, q4",
+            "found 'embedding=q7', expected NAME=DTYPE with one of fp32, fp16, bf16, bf12, fp8, fp8_e5m2, q8, q6, q5, q4, q3, "
+            "q2",
         ),
         ("embedding", "found 'embedding', expected NAME=DTYPE"),
         ("=q8", "found '=q8', expected NAME=DTYPE"),

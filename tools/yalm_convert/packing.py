@@ -88,7 +88,13 @@ WIDER = {"q4", "mxfp4", "iq4nl", "q4z32", "q4z64", "q4z128"}  # whose values q8 
 E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)  # in halves
 IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 GROUPS_WITH_ZEROS = (128, 64, 32)  # columns that have a scale and a zero point in q4z128 and its likes
-SIX_BITS = ("q6", "q5", "q4n", "q3", "q2")  # whose scales are an 8-bit integer for each group, and a number for each row
+SIX_BITS = (
+    "q6",
+    "q5",
+    "q4n",
+    "q3",
+    "q2",
+)  # whose scales are an 8-bit integer for each group, and a number for each row
 EIGHTS, PAIRS, ODD = 4, 4, 2  # of a group's columns
 
 
