@@ -10,7 +10,8 @@
 #define QUANT_TABLE static const int8_t
 #endif
 
-// The values of q4n's four bits, q5's five, q3's three and q2's two (vectors look up sixteen): dense near 0, where most weights are.
+// The values of q4n's four bits, q5's five, q3's three and q2's two (vectors look up sixteen). Where bits are enough they are
+// dense near 0, where most weights are.
 QUANT_TABLE q4n_values[16] = {-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26};
 QUANT_TABLE q5_values[32] = {-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
                              0,   1,   2,   3,   4,   5,   6,   8,   10,  12, 14, 16, 19, 22, 25, 29};

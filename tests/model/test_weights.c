@@ -179,7 +179,8 @@ static void test_refused(void **state)
          "tensor 'layers.0.attention_norm': dtype: found u32, expected fp32"},
         {"\"fp32\",\"shape\":[11,8]", "\"u32\",\"shape\":[11,8]",
          "tensor 'embedding': dtype: found u32, expected fp32, fp16, bf16, bf12, fp8, fp8_e5m2, q8, q6, q5, q4n, q4, "
-         "q3, q2, q6k, q5k, q5u, q4k, q5a, q4a, mxfp4, iq4nl, iq4xs, q4z32, q4z64, q4z128, q3k, q2k, iq3s, iq3xxs, iq2s, iq2xs or "
+         "q3, q2, q6k, q5k, q5u, q4k, q5a, q4a, mxfp4, iq4nl, iq4xs, q4z32, q4z64, q4z128, q3k, q2k, iq3s, iq3xxs, iq2s, iq2xs "
+         "or "
          "iq2xxs"},
     };
     each_refused(NULL, damages, COUNT(damages));

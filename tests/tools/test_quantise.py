@@ -1,4 +1,4 @@
-"""tools/convert.py --dtype q8, q6, q5, q4, q3 and q2: what is lost, against bounds and against simpler ways to round; --keep."""
+"""tools/convert.py --dtype q8 to q2: what is lost, against bounds and against simpler ways to round; --keep."""
 
 import hf
 import numpy as np

@@ -1,4 +1,4 @@
-"""Weight matrices as q8, q6, q5, q4n, q3 and q2 (docs/format.md, "Quantised matrices"): groups of 32 columns that share one scale.
+"""Weight matrices as q8 to q2 (docs/format.md, "Quantised matrices"): groups of 32 columns that share one scale.
 
 A group's scale is searched for (grids.py). With importance, the mean squares of what the columns are multiplied by,
 an error counts by its column's: what is small then is the error of the products. But for q8, scales become
