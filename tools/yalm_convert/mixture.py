@@ -13,8 +13,8 @@ import math
 from .packing import quantised_size
 
 ERRORS = {
-    "q2": 24.0,
-    "q3": 4.5,
+    "q2": 25.0,
+    "q3": 4.8,
     "q4n": 1.0,
     "q5": 0.25,
     "q6": 0.11,
