@@ -83,6 +83,18 @@ def modern_bert(**more):
     ) | more  # fmt: skip
 
 
+def nomic_bert(**more):
+    """BERT with rotation and gates, without biases; under its own names, and under transformers', as in the release."""
+    return dict(
+        architectures=["NomicBertModel"], model_type="nomic_bert", vocab_size=len(pieces()), type_vocab_size=2, pad_token_id=0,
+        n_embd=DIM, n_head=HEADS, n_inner=FFN, n_layer=LAYERS, n_positions=4 * POSITIONS, layer_norm_epsilon=1e-5,
+        rotary_emb_base=1000, rotary_emb_fraction=1.0, rotary_scaling_factor=None, max_trained_positions=400,
+        activation_function="swiglu", qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, causal=False,
+        hidden_size=DIM, num_attention_heads=HEADS, intermediate_size=FFN, num_hidden_layers=LAYERS, layer_norm_eps=1e-5,
+        max_position_embeddings=400, hidden_act="silu", rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+    ) | more  # fmt: skip
+
+
 def make_cases():
     scores = dict(architectures=["BertForSequenceClassification"], id2label={"0": "LABEL_0"})
     modern_scores = scores | dict(architectures=["ModernBertForSequenceClassification"])
@@ -96,6 +108,7 @@ def make_cases():
             Case("modern-first", modern_bert(norm_bias=True, attention_bias=True, mlp_bias=True), "cls_token"),
             Case("modern-mean", modern_bert()),
             Case("modern-score", modern_bert(**modern_scores, classifier_pooling="mean"), None),
+            Case("nomic-mean", nomic_bert()),
             Case("xlmr-first", xlmr(), "cls_token"),
             Case("xlmr-score", xlmr(**scores | dict(architectures=["XLMRobertaForSequenceClassification"])), None),
         )
@@ -229,9 +242,23 @@ def modern_shapes(config):
     return found
 
 
+def nomic_shapes(config):
+    dim, ffn, norms = config["hidden_size"], config["intermediate_size"], ["emb_ln"]
+    found = {
+        "embeddings.word_embeddings.weight": (config["vocab_size"], dim),
+        "embeddings.token_type_embeddings.weight": (config["type_vocab_size"], dim),
+    }
+    for layer in (f"encoder.layers.{n}" for n in range(config["num_hidden_layers"])):
+        norms += [f"{layer}.norm1", f"{layer}.norm2"]
+        found |= {f"{layer}.attn.Wqkv.weight": (3 * dim, dim), f"{layer}.attn.out_proj.weight": (dim, dim)}
+        found |= {f"{layer}.mlp.fc11.weight": (ffn, dim), f"{layer}.mlp.fc12.weight": (ffn, dim)}
+        found[f"{layer}.mlp.fc2.weight"] = (dim, ffn)
+    return found | {f"{norm}.{kind}": (dim,) for norm in norms for kind in ("weight", "bias")}
+
+
 def shapes(config):
-    if config["model_type"] == "modernbert":
-        return modern_shapes(config)
+    if config["model_type"] in ("modernbert", "nomic_bert"):
+        return (modern_shapes if config["model_type"] == "modernbert" else nomic_shapes)(config)
     dim, ffn = config["hidden_size"], config["intermediate_size"]
     scores = config["architectures"][0].endswith("Classification")
     of_roberta = config["model_type"] == "xlm-roberta"
@@ -268,7 +295,7 @@ def write(case, folder):
 
     def make(name, shape):
         drawn = rng.standard_normal(int(np.prod(shape)), dtype=np.float32)
-        if "norm" in name.lower():
+        if "norm" in name.lower() or name.startswith("emb_ln"):
             return 0.3 * drawn + np.float32(name.endswith("weight"))
         if name.endswith("bias"):
             return 0.2 * drawn

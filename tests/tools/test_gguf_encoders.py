@@ -48,7 +48,11 @@ def add_unigram(writer, tokenizer):
 def write(case, directory, path, pooling=None):
     config, tokenizer = (json.loads((directory / name).read_text()) for name in ("config.json", "tokenizer.json"))
     of_roberta = config["model_type"] == "xlm-roberta"
-    writer = gguf.GGUFWriter(str(path), "bert")
+    kind = gguf.MODEL_ARCH.NOMIC_BERT if config["model_type"] == "nomic_bert" else gguf.MODEL_ARCH.BERT
+    name = gguf.MODEL_ARCH_NAMES[kind]
+    writer = gguf.GGUFWriter(str(path), name)
+    if name == "nomic-bert":
+        writer.add_rope_freq_base(1000.0)
     before = 2 if of_roberta else 0
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"] - before)
@@ -58,9 +62,9 @@ def write(case, directory, path, pooling=None):
     writer.add_layer_norm_eps(config["layer_norm_eps"])
     writer.add_causal_attention(False)
     kinds = {None: 4, "mean_tokens": 1, "cls_token": 2}
-    writer.add_uint32("bert.pooling_type", kinds[case.pooling] if pooling is None else pooling)
+    writer.add_uint32(f"{name}.pooling_type", kinds[case.pooling] if pooling is None else pooling)
     (add_unigram if of_roberta else add_wordpiece)(writer, tokenizer)
-    table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, config["num_hidden_layers"])
+    table = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
     for name, data in load_file(directory / "model.safetensors").items():
         name = name.removeprefix("bert.").removeprefix("roberta.")
         if name.startswith("pooler."):
@@ -86,7 +90,7 @@ def converted(source, path, monkeypatch, capsys):
     return {key: value for key, value in facts.items() if key not in ("architecture", "normalizers")}, tensors
 
 
-@pytest.mark.parametrize("name", ["bert-first", "bert-mean", "xlmr-first", "xlmr-score"])
+@pytest.mark.parametrize("name", ["bert-first", "bert-mean", "nomic-mean", "xlmr-first", "xlmr-score"])
 def test_the_same_model(name, tmp_path, monkeypatch, capsys):
     case = CASES[name]
     if name == "bert-first":  # its activation is one that no setting says
@@ -95,6 +99,46 @@ def test_the_same_model(name, tmp_path, monkeypatch, capsys):
     path = write(case, directory, tmp_path / f"{name}.gguf")
     wanted, found = (converted(source, tmp_path / "model.bin", monkeypatch, capsys) for source in (directory, path))
     assert found == wanted
+
+
+def test_nomic_as_transformers_saves_it(tmp_path, monkeypatch, capsys):
+    """Under other names, q, k and v apart."""
+    directory = embed_cases.write(CASES["nomic-mean"], tmp_path / "model")
+    wanted = converted(directory, tmp_path / "model.bin", monkeypatch, capsys)
+    ours = {"encoder.": "", "emb_ln": "embeddings.LayerNorm", "attn.out_proj": "self_attn.o_proj", "fc11": "up_proj",
+            "fc12": "gate_proj", "fc2": "down_proj", "norm1": "post_attention_layernorm", "norm2": "post_mlp_layernorm"}  # fmt: skip
+    found = {}
+    for name, (dtype, shape, data) in hf.read_tensors(directory).items():
+        for theirs, new in ours.items():
+            name = name.replace(theirs, new)
+        if "Wqkv" not in name:
+            found[name] = [dtype, shape, data]
+            continue
+        for i, part in enumerate("qkv"):
+            third = len(data) // 3
+            rows = [dtype, [shape[0] // 3, shape[1]], data[i * third : (i + 1) * third]]
+            found[name.replace("attn.Wqkv", f"self_attn.{part}_proj")] = rows
+    hf.write_tensors(directory / "model.safetensors", found)
+    config = json.loads((directory / "config.json").read_text())
+    own = ("n_", "rotary", "qkv", "mlp_", "causal", "activation", "max_trained", "layer_norm_epsilon")
+    kept = {key: value for key, value in config.items() if not key.startswith(own)}
+    (directory / "config.json").write_text(json.dumps(kept))
+    assert converted(directory, tmp_path / "model.bin", monkeypatch, capsys) == wanted
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rotary_scaling_factor": 2}, "rotary_scaling_factor: found 2, expected null"),
+        ({"prenorm": True}, "prenorm: found true, expected false"),
+        ({"activation_function": "geglu"}, 'activation_function: found "geglu", expected "swiglu"'),
+    ],
+)
+def test_nomic_with_what_yalm_lacks(change, said, tmp_path, monkeypatch, capsys):
+    directory = embed_cases.write(CASES["nomic-mean"], tmp_path / "model")
+    hf.edit_json(directory / "config.json", **change)
+    code, _, err = hf.call(monkeypatch, capsys, directory, tmp_path / "model.bin")
+    assert code == 3 and said in err.splitlines()[-1], err
 
 
 @pytest.mark.parametrize("capitals", [True, False])

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from . import mamba
 from .classic import ROWS
 from .convolution import KEYS, NAMES, TOLD
-from .encoders import BERT_FACTS, BERT_NAMES, MODERN_FACTS, MODERN_NAMES
+from .encoders import (
+    BERT_FACTS,
+    BERT_NAMES,
+    MODERN_FACTS,
+    MODERN_NAMES,
+    NOMIC_FACTS,
+    NOMIC_KEYS,
+    NOMIC_NAMES,
+    NOMIC_TOLD,
+)
 from .plan import UNCHANGED, Changes
 
 LLAMA = {
@@ -225,6 +234,9 @@ BERT = dict(
     LLAMA, vocab_size=30522, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12,
     max_position_embeddings=512, rms_norm_eps=1e-12, type_vocab_size=2,
 )  # fmt: skip
+NOMIC_BERT = dict(
+    BERT, vocab_size=30528, max_position_embeddings=2048, rope_theta=1000.0, hidden_act="silu", n_positions=8192
+)  # fmt: skip
 MODERN_BERT = dict(
     BERT, vocab_size=50368, intermediate_size=1152, num_hidden_layers=22, max_position_embeddings=8192, rms_norm_eps=1e-5,
     hidden_activation="gelu", norm_bias=False, sliding_window=128, sliding_window_pattern=3, rope_theta=160000.0,
@@ -435,6 +447,14 @@ ARCHITECTURES = {
     "ModernBertModel": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
     "ModernBertForMaskedLM": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
     "ModernBertForSequenceClassification": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
+    "NomicBertModel": Architecture(
+        "nomic_bert",
+        NOMIC_BERT,
+        facts=NOMIC_FACTS,
+        changes=Changes(names=NOMIC_NAMES),
+        keys=NOMIC_KEYS,
+        told=NOMIC_TOLD,
+    ),
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }
@@ -481,7 +501,9 @@ HARMLESS = {
     "block_use_xavier_init", "conv_use_xavier_init", "mamba_chunk_size", "chunk_size", "num_logits_to_keep",
     "z_loss_coefficient", "use_mamba_kernels", "residual_in_fp32", "rescale_prenorm_residual", "mamba_ssm_cache_dtype",
     "moe_shared_expert_overlap", "time_step_max", "time_step_floor", "init_method", "mtp_layers_block_type",
-    "mtp_hybrid_override_pattern", "mlp_expansion_factor",
+    "mtp_hybrid_override_pattern", "mlp_expansion_factor", "is_matryoshka", "matryoshka_dimensions", "truncate_dim",
+    "dense_seq_output", "fused_bias_fc", "fused_dropout_add_ln", "pad_vocab_size_multiple", "parallel_block_tied_norm",
+    "use_flash_attn", "use_xentropy",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.
 FOREIGN = {

@@ -24,6 +24,36 @@ BERT_FACTS = (
     "attention_bias", "mlp_bias", "bidirectional", "layer_norm", "norm_bias", "embedding_norm", "post_norm", "ungated",
     "learned_positions", "tied_embeddings",
 )  # fmt: skip
+# Nomic's own names, and transformers'.
+NOMIC_NAMES = (
+    ("nomic_bert.", ""),
+    ("encoder.layers.", "layers."),
+    ("model.layers.", "layers."),
+    ("layers.", "model.layers."),
+    (".attn.Wqkv.", ".self_attn.qkv_proj."),
+    (".attn.out_proj.", ".self_attn.o_proj."),
+    (".fc11.", ".up_proj."),
+    (".fc12.", ".gate_proj."),
+    (".fc2.", ".down_proj."),
+    (".post_attention_layernorm.", ".norm1."),
+    (".post_mlp_layernorm.", ".norm2."),
+    (".norm1.", ".input_layernorm."),
+    (".norm2.", ".post_attention_layernorm."),
+    ("emb_ln.", "embeddings.LayerNorm."),
+    ("embeddings.word_embeddings.", "model.embed_tokens."),
+)
+NOMIC_FACTS = ("bidirectional", "layer_norm", "norm_bias", "embedding_norm", "post_norm", "tied_embeddings")
+NOMIC_KEYS = (
+    ("layer_norm_epsilon", ("rms_norm_eps",)), ("layer_norm_eps", ("rms_norm_eps",)), ("n_embd", ("hidden_size",)),
+    ("n_head", ("num_attention_heads",)), ("n_inner", ("intermediate_size",)), ("n_layer", ("num_hidden_layers",)),
+    ("max_trained_positions", ("max_position_embeddings",)), ("rotary_emb_base", ("rope_theta",)),
+)  # fmt: skip
+NOMIC_TOLD = (
+    ("activation_function", "swiglu"), ("causal", False), ("prenorm", False), ("parallel_block", False), ("use_rms_norm", False), ("rotary_emb_fraction", 1),
+    ("rotary_emb_interleaved", False), ("rotary_emb_scale_base", None), ("rotary_scaling_factor", None),
+    ("qkv_proj_bias", False), ("mlp_fc1_bias", False), ("mlp_fc2_bias", False), ("scale_attn_weights", True),
+    ("scale_attn_by_inverse_layer_idx", False),
+)  # fmt: skip
 MODERN_NAMES = (
     ("model.", ""),
     ("layers.", "model.layers."),
@@ -53,8 +83,10 @@ ACTIVATIONS = {
 
 def read_encoder(keys, facts: dict, name: str) -> None:
     """Completes the facts of BERT and its kin."""
-    facts["unrotated_layers"] = list(range(facts["n_layers"]))
     facts["n_token_types"] = keys.integer("type_vocab_size", keys.defaults["type_vocab_size"], 1, 256)
+    if not facts.get("learned_positions"):  # Nomic's
+        return
+    facts["unrotated_layers"] = list(range(facts["n_layers"]))
     before = first_position(keys)
     if before >= facts["context_length"]:
         raise keys.error(f"max_position_embeddings is {facts['context_length']}, but positions begin at {before}")

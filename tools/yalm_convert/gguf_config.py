@@ -143,6 +143,8 @@ def config_values(file: GgufFile, warnings: list) -> dict:
     values["eos_token_id"] = _ends(file) or None
     if family.settings is gguf_encoders.SETTINGS:
         gguf_encoders.complete(file, values)
+        if family.architecture == "NomicBertModel":
+            _rope(file, prefix, values)
     elif family.settings is gguf_gemma4.SETTINGS:
         factors = _vector(file, FREQUENCIES) if FREQUENCIES in file.entries else None
         gguf_gemma4.complete(file, values, factors)
@@ -353,7 +355,7 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
     squeezed = {"ssm_conv1d": 2, "conv": 2, "ffn_gate_inp_shexp": 1}.get(parts[-2] if len(parts) > 1 else "")
     if squeezed == len(tensor.shape):  # has lost a dimension of one
         tensor = tensor.part(0, (*tensor.shape[:-1], 1, tensor.shape[-1]))
-    if family.names is gguf_encoders.NAMES and name.rpartition(".")[0] in gguf_encoders.WHOLE:
+    if family.settings is gguf_encoders.SETTINGS and name.rpartition(".")[0] in gguf_encoders.WHOLE:
         yield f"{gguf_encoders.WHOLE[name.rpartition('.')[0]]}.{parts[-1]}", tensor
         return
     if parts[0] in WHOLE and len(parts) == 2:

@@ -1,5 +1,5 @@
-"""Encoders of GGUF files: BERT, and XLM-R, which stands there under the same name, without the rows of positions that no
-token has. Their tokenizers are written as the tokenizer.json that they came from."""
+"""Encoders of GGUF files: Nomic's, BERT, and XLM-R, which stands there under BERT's name, without the rows of positions that
+no token has. Their tokenizers are written as the tokenizer.json that they came from."""
 
 import base64
 from typing import Optional
@@ -12,6 +12,7 @@ from .vocabulary import CONTROL, UNKNOWN, USER_DEFINED
 
 SETTINGS = {"attention.layer_norm_epsilon": "layer_norm_eps"}
 NAMES = {"attn_output_norm": "input_layernorm", "layer_output_norm": "post_attention_layernorm"}
+NOMIC_NAMES = {"attn_output_norm": "norm1", "layer_output_norm": "norm2"}
 WHOLE = {
     "position_embd": "embeddings.position_embeddings",
     "token_types": "embeddings.token_type_embeddings",
@@ -23,11 +24,15 @@ POOLINGS = {1: "mean", 2: "first", 3: "last"}
 SCORES = 4  # pooling_type, where two texts go in and a score comes out
 
 
+def pooling_type(file: GgufFile) -> str:
+    return f"{file.get('general.architecture')}.pooling_type"
+
+
 def complete(file: GgufFile, values: dict) -> None:
     """What config.json has besides."""
     if "token_types.weight" in file.entries:
         values["type_vocab_size"] = file.entries["token_types.weight"].shape[0]
-    if file.get("bert.pooling_type") == SCORES:
+    if file.get(pooling_type(file)) == SCORES:
         if "cls.output.weight" not in file.entries or "cls.weight" not in file.entries:
             raise ModelError(f"{file.path}: the head that scores is not whole: expected tensors cls and cls.output")
         values.update(architectures=["BertForSequenceClassification"], id2label={"0": "score"})
@@ -36,12 +41,12 @@ def complete(file: GgufFile, values: dict) -> None:
 def purpose(file: GgufFile, tokenizer) -> dict:
     """The facts of what comes behind the last layer."""
     end = -1 if tokenizer.end is None else tokenizer.end
-    kind = file.get("bert.pooling_type")
+    kind = file.get(pooling_type(file))
     if kind == SCORES:
         return {"score": {"between": tokenizer.between, "end": end}}
     if kind not in POOLINGS:
         raise ModelError(
-            f"{file.path}: bert.pooling_type is {shown(kind)}, expected 1 to 4: how the model's vectors are made"
+            f"{file.path}: {pooling_type(file)} is {shown(kind)}, expected 1 to 4: how the model's vectors are made"
         )
     return {"pooling": {"by": POOLINGS[kind], "end": end}}
 

@@ -190,6 +190,7 @@ FAMILIES = {
     "gemma2": Family("Gemma2ForCausalLM", names=AROUND),
     "gemma3": Family("Gemma3ForCausalLM", always={"sliding_window": None}, names=AROUND, local_theta=10000.0),
     "bert": Family("BertModel", settings=gguf_encoders.SETTINGS, names=gguf_encoders.NAMES),
+    "nomic-bert": Family("NomicBertModel", settings=gguf_encoders.SETTINGS, names=gguf_encoders.NOMIC_NAMES),
     "gemma4": Family(
         "Gemma4ForCausalLM",
         settings=gguf_gemma4.SETTINGS,

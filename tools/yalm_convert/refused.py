@@ -15,7 +15,7 @@ LACKING = {
     "a bias beside the softmax that chooses experts": "ernie45moe",
     "this kind of encoder": (
         "albert camembert deberta distilbert electra embeddinggemma eurobert gte jinabert modernbertdecoder mpnet neobert "
-        "nomicbert roberta"
+        "nomicbertmoe nomicbertfor roberta"
     ),
     "an encoder beside the decoder": "bart m2m100 marian mbart mt5 pegasus t5 umt5 whisper",
     "attention within chunks": "llama4",
