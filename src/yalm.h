@@ -95,6 +95,7 @@ typedef struct yalm_model_info {
     bool bidirectional;              // it reads whole texts, both ways: vectors and scores are all that it gives
     bool scores;                     // it says how well two texts go together: yalm_score_texts()
     int vector_dim;                  // of vectors of texts; 0: it makes none
+    int least_vector_dim;            // that they may be cut to: yalm_cut_vectors()
     bool mtp;                        // it has a head that guesses a token further (multi-token prediction)
     int n_experts, n_active_experts; // 0: not a mixture of experts
     int32_t bos;                     // -1: none
@@ -360,6 +361,9 @@ YALM_API int yalm_text_most(const yalm_session *session);
 // The vectors (n, vector_dim) of n texts, as many of which are evaluated together as options.chunk holds: short ones then take
 // a fraction of the time. All are checked before the first is evaluated.
 YALM_API yalm_status yalm_embed_texts(yalm_session *session, const yalm_text *texts, int n, float *vectors, yalm_error *error);
+// Cuts n vectors (n, vector_dim) to their first dim components, of length 1 again: (n, dim), in their place. YALM_USAGE, and
+// nothing has changed: the model was not trained for so few (yalm_model_info.least_vector_dim).
+YALM_API yalm_status yalm_cut_vectors(const yalm_model *model, float *vectors, int n, int dim, yalm_error *error);
 // How well each of n texts goes with the query (yalm_model_info.scores): (n), the more the better. The query's tokens are
 // YALM_TOKENIZE_BOS's, the texts' are not; what stands between the two, and behind them, is added. Of a model that is not
 // bidirectional the query is empty: each text is what yalm_chat_render() makes of messages of the roles query and document.

@@ -297,8 +297,7 @@ def read_directory(model_dir: Path) -> Source:
         locate(model_dir, name)
     tokenizer = read_tokenizer(model_dir, config.facts)
     with form_expected(model_dir):
-        context = config.facts["context_length"]
-        config.facts.update(read_pooling(model_dir, tokenizer.end, tensors, context, config.warnings))
+        config.facts.update(read_pooling(model_dir, tokenizer.end, tensors, config))
         if config.facts.get("score", {}).get("by") == "last":  # the template has all
             config.facts["score"]["end"] = -1
         elif "score" in config.facts:

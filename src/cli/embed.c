@@ -127,19 +127,32 @@ static yalm_status embed_lot(yalm_session *session, const struct lines *lines, s
     return why.status == YALM_INTERRUPTED ? cli_error(error, why.status, "%s", "") : YALM_OK;
 }
 
-static yalm_status print_vectors(yalm_session *session, const struct lines *lines, int format, yalm_error *error)
+// An empty line has no token where the model adds none: known before the first vector is printed. vector: room for one.
+static yalm_status try_empty_line(yalm_session *session, const struct lines *lines, float *vector, yalm_error *error)
+{
+    for (size_t i = 0; i < lines->n; i++)
+        if (lines->texts[i].n == 0)
+            return embed_lot(session, lines, i, 1, 0, vector, error);
+    return YALM_OK;
+}
+
+// dim: components that are printed of each vector
+static yalm_status print_vectors(yalm_session *session, const struct lines *lines, int format, int dim, yalm_error *error)
 {
     enum { LOT = 512 };
-    const int dim = yalm_model_facts(yalm_session_model(session))->vector_dim;
-    float *vectors = malloc(sizeof *vectors * (size_t)dim * LOT);
+    const yalm_model *model = yalm_session_model(session);
+    const int whole = yalm_model_facts(model)->vector_dim;
+    float *vectors = malloc(sizeof *vectors * (size_t)whole * LOT);
     if (vectors == NULL)
         return cli_no_memory(error);
-    yalm_status status = YALM_OK;
-    if (format == EMBED_NPY)
+    yalm_status status = try_empty_line(session, lines, vectors, error);
+    if (format == EMBED_NPY && status == YALM_OK)
         print_npy_header(lines->n, dim);
     for (size_t from = 0; from < lines->n && status == YALM_OK; from += LOT) {
         const size_t n = lines->n - from < LOT ? lines->n - from : LOT;
-        status = embed_lot(session, lines, from, n, dim, vectors, error);
+        status = embed_lot(session, lines, from, n, whole, vectors, error);
+        if (status == YALM_OK)
+            status = yalm_cut_vectors(model, vectors, (int)n, dim, error);
         for (size_t i = 0; i < n && status == YALM_OK; i++)
             print_vector(vectors + i * (size_t)dim, dim, format);
     }
@@ -171,7 +184,8 @@ static yalm_status embed_lines(const struct options *options, const yalm_model *
         status = error->status;
     if (status == YALM_OK) {
         cut_lines(session, &lines);
-        status = print_vectors(session, &lines, options->embed_format, error);
+        const int dim = options->dimensions ? options->dimensions : yalm_model_facts(model)->vector_dim;
+        status = print_vectors(session, &lines, options->embed_format, dim, error);
         const yalm_status written = output_end(status == YALM_OK ? error : NULL);
         status = status == YALM_OK ? written : status;
         close_session(session);
@@ -184,7 +198,9 @@ static yalm_status run(const struct options *options, const yalm_model *model, c
 {
     if (yalm_model_facts(model)->pooling == NULL)
         return cli_error(error, YALM_USAGE, "%s makes no vectors of texts: it was trained to go on with them", options->named);
-    const yalm_status status = needs_tokenizer(options, model, "turn text into ids", error);
+    yalm_status status = needs_tokenizer(options, model, "turn text into ids", error);
+    if (status == YALM_OK && options->dimensions) // before any is made
+        status = yalm_cut_vectors(model, NULL, 0, options->dimensions, error);
     return status == YALM_OK ? embed_lines(options, model, text, error) : status;
 }
 

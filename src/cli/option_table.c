@@ -156,6 +156,8 @@ const struct option option_table[] = {
 
     {"Embed", "o", "output", "json|csv|npy", NULL, OPTION_CHOICE, E, AT(embed_format), 0, 0, "json,csv,npy",
      "form of the vectors (json: an array for each line)"},
+    {"Embed", "", "dimensions", "N", "components of a vector, of a model that was trained for fewer (all)",
+     OPTION_INT, E, AT(dimensions), 1, INT_MAX, NULL, NULL},
 
     {"Tokenize", "", "pieces", NULL, NULL, OPTION_FLAG, W, AT(pieces), 0, 0, NULL,
      "shows the bytes of each token"},

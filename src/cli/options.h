@@ -89,6 +89,7 @@ struct options {
     int repetitions;
     int cold; // 1: without a warm-up
     int fill, format, info_format, embed_format;
+    int dimensions; // of vectors; 0: the model's own
 
     int stride, max_tokens, decode_from; // 0: off
     const char *save_logits, *kl_base;

@@ -46,11 +46,6 @@ static void multiply(double *y, const struct matrix *w, const float *bias, const
     }
 }
 
-static int vector_dim(const struct model_config *c)
-{
-    return c->n_dense ? c->dense_dims[c->n_dense - 1] : c->hidden_dim;
-}
-
 // Doubles that a vector or a score takes on its way, twice.
 static size_t widest(const struct model_config *c)
 {
@@ -71,11 +66,11 @@ static yalm_status take_vector(const yalm_model *model, double *x, float *vector
         to = from;
         from = made;
     }
-    for (int i = 0; i < vector_dim(c); i++)
+    for (int i = 0; i < config_vector_dim(c); i++)
         squares += from[i] * from[i];
     if (!(squares > 0) || !isfinite(squares))
         return error_set(error, YALM_FAILED, "the text's vector has no finite length");
-    for (int i = 0; i < vector_dim(c); i++)
+    for (int i = 0; i < config_vector_dim(c); i++)
         vector[i] = (float)(from[i] / sqrt(squares));
     return YALM_OK;
 }
@@ -127,7 +122,7 @@ struct lot {
     uint8_t *types;        // (chunk)
     int n, first, n_texts; // tokens; the first text, and how many there are
     bool scores;
-    float *out; // of all texts: (n, vector_dim()), or scores (n)
+    float *out; // of all texts: (n, vector_dim), or scores (n)
 };
 
 static void lot_free(struct lot *lot)
@@ -188,7 +183,7 @@ static yalm_status lot_run(struct lot *lot, yalm_error *error)
         memset(lot->x, 0, sizeof *lot->x * (size_t)c->hidden_dim);
         pool(lot->x, lot->scores ? c->score_by : c->pooling, x, n, c->hidden_dim);
         status = lot->scores ? take_score(s->model, lot->x, n, lot->out + i, error)
-                             : take_vector(s->model, lot->x, lot->out + (size_t)i * (size_t)vector_dim(c), error);
+                             : take_vector(s->model, lot->x, lot->out + (size_t)i * (size_t)config_vector_dim(c), error);
     }
     lot->first += lot->n_texts;
     lot->n = lot->n_texts = 0;
@@ -322,7 +317,7 @@ static yalm_status add_text(struct lot *lot, const yalm_text *text, yalm_error *
     if (status != YALM_OK)
         return status;
     if (all > room(lot->s)) {
-        status = embed_alone(lot->s, NULL, text, lot->out + (size_t)lot->first * (size_t)vector_dim(c), lot->x, error);
+        status = embed_alone(lot->s, NULL, text, lot->out + (size_t)lot->first * (size_t)config_vector_dim(c), lot->x, error);
         lot->first++;
         return status;
     }
@@ -387,4 +382,26 @@ yalm_status yalm_score_texts(yalm_session *s, yalm_text query, const yalm_text *
 yalm_status yalm_embed(yalm_session *s, const int32_t *tokens, int n, float *vector, yalm_error *error)
 {
     return run(s, NULL, &(yalm_text){tokens, n}, 1, vector, error);
+}
+
+yalm_status yalm_cut_vectors(const yalm_model *model, float *vectors, int n, int dim, yalm_error *error)
+{
+    const struct model_config *c = &model->config;
+    const int whole = config_vector_dim(c), least = c->matryoshka ? c->matryoshka : whole;
+    if (c->pooling == POOLING_NONE || dim < least || dim > whole)
+        return error_set(error, YALM_USAGE,
+                         c->matryoshka ? "dimensions: found %d, expected %d to %d"
+                                       : "dimensions: found %d, and vectors of %d alone are what the model's files say that it "
+                                         "was trained for (\"matryoshka_dimensions\" in config.json would say of fewer)",
+                         dim, least, whole);
+    for (int v = 0; v < n && dim < whole; v++) {
+        const float *from = vectors + (size_t)v * (size_t)whole;
+        float *to = vectors + (size_t)v * (size_t)dim;
+        double squares = 0;
+        for (int i = 0; i < dim; i++)
+            squares += (double)from[i] * (double)from[i];
+        for (int i = 0; i < dim; i++)
+            to[i] = (float)((double)from[i] / sqrt(squares > 0 ? squares : 1));
+    }
+    return YALM_OK;
 }

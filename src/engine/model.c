@@ -82,7 +82,8 @@ static void fill_info(yalm_model *model)
     info->pooling = (const char *const[POOLINGS]){NULL, "last", "mean", "first"}[c->pooling];
     info->bidirectional = c->bidirectional;
     info->scores = c->scores;
-    info->vector_dim = c->pooling == POOLING_NONE ? 0 : c->n_dense ? c->dense_dims[c->n_dense - 1] : c->hidden_dim;
+    info->vector_dim = c->pooling == POOLING_NONE ? 0 : config_vector_dim(c);
+    info->least_vector_dim = c->matryoshka ? c->matryoshka : info->vector_dim;
     info->n_experts = c->n_experts;
     info->n_active_experts = c->n_active_experts;
     info->bos = c->bos;

@@ -232,22 +232,24 @@ static yalm_status read_score(struct config_reader *r)
 
 static yalm_status read_pooling(struct config_reader *r)
 {
-    static const char *const keys[] = {"by", "end", "dense"}, *const names[POOLINGS] = {"", "last", "mean", "first"};
+    static const char *const keys[] = {"by", "end", "dense", "matryoshka"}, *const names[POOLINGS] = {"", "last", "mean", "first"};
     struct json_object object;
     const char *by;
-    int64_t end = -1;
+    int64_t end = -1, least = 0;
     r->config->pooling_end = -1;
     if (!json_has(&r->object, "pooling"))
         return YALM_OK;
     yalm_status status = json_get_object(&object, &r->object, "pooling", "config.pooling", r->error);
     if (status == YALM_OK)
-        status = json_only(&object, keys, 3, r->error);
+        status = json_only(&object, keys, 4, r->error);
     if (status == YALM_OK)
         status = json_get_string(&by, &object, "by", r->error);
     if (status == YALM_OK)
         status = json_get_integer(&end, &object, "end", -1, r->config->vocab_size - 1, r->error);
     if (status == YALM_OK)
         status = read_list(r, &object, "dense", 1, MAX_DIM, CONFIG_MAX_DENSE, r->config->dense_dims, &r->config->n_dense);
+    if (status == YALM_OK && json_has(&object, "matryoshka"))
+        status = json_get_integer(&least, &object, "matryoshka", 1, config_vector_dim(r->config), r->error);
     if (status != YALM_OK)
         return status;
     int p = POOLING_LAST;
@@ -259,6 +261,7 @@ static yalm_status read_pooling(struct config_reader *r)
         return refuse(r, "config.pooling", by, "none where layers share keys");
     r->config->pooling = (enum pooling)p;
     r->config->pooling_end = (int32_t)end;
+    r->config->matryoshka = (int)least;
     return YALM_OK;
 }
 

@@ -150,6 +150,7 @@ struct model_config {
     int32_t pooling_end;              // with pooling: the token that it wants behind a text; -1: none
     int n_dense;                      // matrices that a pooled vector goes through
     int dense_dims[CONFIG_MAX_DENSE]; // their rows
+    int matryoshka;                   // a vector's first so many components, or more, are one, too; 0: all of them alone
     // It says how well two texts go together: score.out · tanh(score.dense · h + bias) + bias, of the first token's h or the
     // mean. score_normed: score.norm of gelu(score.dense · h) in tanh's place.
     bool scores, score_normed;
@@ -165,6 +166,12 @@ struct model_config {
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };
+
+// Components of a pooled vector.
+static inline int config_vector_dim(const struct model_config *config)
+{
+    return config->n_dense ? config->dense_dims[config->n_dense - 1] : config->hidden_dim;
+}
 
 static inline int config_n_kinds(const struct model_config *config)
 {

@@ -17,7 +17,8 @@ struct texts {
     long long n_tokens;   // of all
     int n_cut, first_cut; // to what the context holds; the number of the first of these
     float *values;        // (n, width)
-    size_t width;
+    size_t width; // as computed, and in the answer
+    int dim;      // components of a vector that are asked for; 0: all
 };
 
 static void texts_free(struct texts *texts)
@@ -118,14 +119,15 @@ static bool read_input(struct request *request, struct texts *texts, const char 
     return true;
 }
 
-static bool read_dimensions(struct request *request)
+static bool read_dimensions(struct request *request, struct texts *texts)
 {
-    const int dim = yalm_model_facts(request->server->model)->vector_dim;
-    int64_t wanted = dim;
+    const yalm_model *model = request->server->model;
+    int64_t wanted = yalm_model_facts(model)->vector_dim;
+    yalm_error error = {0};
     if (!body_integer(request, request->json, "dimensions", 1, INT32_MAX, &wanted))
         return false;
-    return wanted == dim || request_fail(request, 400, "'dimensions': found %lld, and the model's vectors have %d alone",
-                                         (long long)wanted, dim);
+    texts->dim = (int)wanted;
+    return yalm_cut_vectors(model, NULL, 0, texts->dim, &error) == YALM_OK || request_fail_by(request, &error);
 }
 
 // ---------------------------------------------------------------- the engine's part
@@ -163,9 +165,13 @@ static bool evaluate(struct request *request, struct texts *texts, const yalm_te
         return no_memory(request);
     if (of_slot)
         engine_take_slot(server->engine, 0, true);
-    const yalm_status status = evaluate_by(request, server->vectors, texts, query, &error);
+    yalm_status status = evaluate_by(request, server->vectors, texts, query, &error);
     if (of_slot)
         engine_return_slot(server->engine, 0);
+    if (status == YALM_OK && texts->dim) {
+        status = yalm_cut_vectors(server->model, texts->values, texts->n, texts->dim, &error);
+        texts->width = (size_t)texts->dim;
+    }
     if (texts->n_cut)
         warn_of_cut(request, texts);
     if (atomic_load(&request->left))
@@ -228,7 +234,7 @@ void handle_embeddings(struct request *request)
     struct texts texts = {0};
     struct buffer out = {0};
     if (!offered(request, false) || !body_string(request, request->json, "encoding_format", &format) ||
-        !read_dimensions(request))
+        !read_dimensions(request, &texts))
         return;
     const bool base64 = strcmp(format, "base64") == 0;
     if (!base64 && strcmp(format, "float") != 0) {
@@ -266,7 +272,7 @@ void handle_ollama_embed(struct request *request)
     struct buffer out = {0};
     const bool one = strcmp(request->route->path, "/api/embeddings") == 0; // the older form
     bool cut = true;
-    if (!offered(request, false) || !read_dimensions(request) || !body_bool(request, request->json, "truncate", &cut))
+    if (!offered(request, false) || !read_dimensions(request, &texts) || !body_bool(request, request->json, "truncate", &cut))
         return;
     if (read_input(request, &texts, one ? "prompt" : "input", cut) && evaluate(request, &texts, NULL)) {
         body_warn_of_unread(request);

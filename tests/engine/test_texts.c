@@ -1,5 +1,6 @@
 // Vectors of several texts: none shows in another's, and all are looked at before the first is evaluated.
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,11 +97,34 @@ static void test_refused_before_any_is_evaluated(void **state)
     random_model_free(m);
 }
 
+// In place, and of length 1 again.
+static void test_cut(void **state)
+{
+    (void)state;
+    struct random_model *m = make_model();
+    float vectors[3][4] = {{3, 4, 0, 0}, {0, 0, 5, 1}, {1, 1, 1, 1}}, *const flat = vectors[0];
+    yalm_error error = {0};
+    m->model.config.hidden_dim = 4;
+    assert_int_equal(yalm_cut_vectors(&m->model, flat, 3, 2, &error), YALM_USAGE);
+    assert_int_equal(yalm_cut_vectors(&m->model, flat, 3, 4, &error), YALM_OK);
+    m->model.config.matryoshka = 2;
+    assert_int_equal(yalm_cut_vectors(&m->model, flat, 3, 1, &error), YALM_USAGE);
+    assert_int_equal(yalm_cut_vectors(&m->model, flat, 3, 5, &error), YALM_USAGE);
+    assert_true(flat[0] == 3 && flat[11] == 1);
+    assert_int_equal(yalm_cut_vectors(&m->model, flat, 3, 2, &error), YALM_OK);
+    const float expected[] = {0.6f, 0.8f, 0, 0, sqrtf(0.5f), sqrtf(0.5f)};
+    for (int i = 0; i < 6; i++)
+        assert_float_equal(flat[i], expected[i], 1e-7);
+    m->model.config.hidden_dim = DIM;
+    random_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone_and_together),
         cmocka_unit_test(test_refused_before_any_is_evaluated),
+        cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

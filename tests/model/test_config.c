@@ -65,7 +65,8 @@ static void test_every_field_arrives(void **state)
     assert_string_equal(read_config(NULL, "LlamaForCausalLM", "AnyNameAtAll").architecture, "AnyNameAtAll");
     c = read_config(NULL, "\"bos\":1", "\"unrotated_layers\":[1],\"bos\":1");
     assert_true(c.n_unrotated_layers == 1 && !c.unrotated_layer[0] && c.unrotated_layer[1]);
-    c = read_config(NULL, "\"bos\":1", "\"pooling\":{\"by\":\"mean\",\"end\":3},\"bos\":1");
+    c = read_config(NULL, "\"bos\":1", "\"pooling\":{\"by\":\"mean\",\"end\":3,\"matryoshka\":2},\"bos\":1");
+    assert_int_equal(c.matryoshka, 2);
     assert_true(c.pooling == POOLING_MEAN && c.pooling_end == 3);
     c = read_config(NULL, "\"bos\":1", "\"pooling\":{\"by\":\"last\",\"end\":-1},\"bos\":1");
     assert_true(c.pooling == POOLING_LAST && c.pooling_end == -1);
@@ -348,6 +349,7 @@ static void test_refused(void **state)
          "'config.pooling.by': found 'cls', expected last, mean or first"},
         {"\"bos\":1", "\"pooling\":{\"by\":\"last\",\"end\":1000000},\"bos\":1", "'config.pooling.end'"},
         {"\"bos\":1", "\"pooling\":{\"by\":\"last\"},\"bos\":1", "'config.pooling.end'"},
+        {"\"bos\":1", "\"pooling\":{\"by\":\"last\",\"end\":-1,\"matryoshka\":9999},\"bos\":1", "'config.pooling.matryoshka'"},
         {"\"bos\":1", "\"pooling\":{\"by\":\"last\",\"end\":-1,\"dense\":[0]},\"bos\":1",
          "'config.pooling.dense': expected at most 4 integers from 1 to 1048576"},
         {"\"bos\":1", "\"bidirectional\":true,\"bos\":1", "'config.bidirectional': found beside a classifier of its own"},

@@ -97,6 +97,24 @@ def test_ollama(vectors):
     assert answer.status == 400 and "prompt is too long: 401 tokens > 149 maximum" in answer.json["error"]
 
 
+def test_dimensions(start, tmp_path):
+    """Of a model that was trained for fewer: OpenAI's form, and Ollama's."""
+    case = embed_cases.make_cases()["bert-mean"]
+    case = dataclasses.replace(case, config={**case.config, "is_matryoshka": True})
+    server = start(model=convert_directory(embed_cases.write(case, tmp_path / "model"), tmp_path / "model.bin"))
+    golden = np.load(embed_cases.GOLDEN / "bert-mean.npz")["out"]
+    for n in (1, 7, embed_cases.DIM):
+        answer = server.post("/v1/embeddings", input=TEXTS, dimensions=n).json["data"]
+        of_ollama = server.post("/api/embed", input=TEXTS, dimensions=n).json["embeddings"]
+        for entry, other, out in zip(answer, of_ollama, golden):
+            near(entry["embedding"], out[:n] / np.linalg.norm(out[:n]))
+            assert other == entry["embedding"]
+    for path in ("/v1/embeddings", "/api/embed"):
+        answer = server.post(path, input="x", dimensions=embed_cases.DIM + 1)
+        assert answer.status == 400 and b"dimensions: found 61, expected 1 to 60" in answer.body
+    assert server.post("/v1/embeddings", input="x", dimensions=0).status == 400
+
+
 def test_llamacpp(vectors):
     server, golden = vectors
     (first, second) = server.post("/embedding", content=TEXTS[:2]).json
@@ -129,7 +147,7 @@ def test_rerank(ranks_of_each):
             "/v1/embeddings",
             {"input": "x", "dimensions": 8},
             400,
-            "'dimensions': found 8, and the model's vectors have 60",
+            "dimensions: found 8, and vectors of 60 alone are what the model's files say that it was trained for",
         ),
         ("/v1/embeddings", {"input": "x", "encoding_format": "hex"}, 400, "'encoding_format': found 'hex'"),
         ("/v1/embeddings", {"input": "the fox " * 200}, 400, "the prompt has 401 tokens"),

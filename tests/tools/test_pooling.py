@@ -33,7 +33,36 @@ def directory(tmp_path):
     ],
 )
 def test_pooling(settings, by, directory, convert):
-    assert convert(directory(settings=settings))[0]["config"]["pooling"] == {"by": by, "end": -1}
+    assert convert(directory(settings=settings))[0]["config"]["pooling"] == {"by": by, "end": -1, "matryoshka": 32}
+
+
+@pytest.mark.parametrize(
+    ("config", "saved", "least"),
+    [
+        ({}, {}, 32),  # Qwen3-Embedding's, whose files say nothing
+        ({"matryoshka_dimensions": [40, 16, 48]}, {}, 16),
+        ({"is_matryoshka": True}, {}, 1),
+        ({"is_matryoshka": False, "matryoshka_dimensions": None}, {}, 32),
+        ({}, {"truncate_dim": 24}, 24),
+    ],
+)
+def test_vectors_that_may_be_cut(config, saved, least, directory, convert):
+    model = directory()
+    hf.edit_json(model / "config.json", **config)
+    (model / "config_sentence_transformers.json").write_text(json.dumps(saved))
+    metadata, _, said = convert(model)
+    assert metadata["config"]["pooling"].get("matryoshka") == least
+    assert ("cuts vectors to 24" in said) == bool(saved)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"matryoshka_dimensions": [0]}, {"matryoshka_dimensions": "64"}, {"truncate_dim": 1.5}]
+)
+def test_widths_that_are_none(wrong, directory, monkeypatch, capsys, tmp_path):
+    model = directory()
+    hf.edit_json(model / "config.json", **wrong)
+    code, _, err = hf.call(monkeypatch, capsys, model, tmp_path / "out")
+    assert code == 3 and "expected widths of vectors" in err.splitlines()[-1]
 
 
 def test_without_modules_there_is_none(directory, convert):

@@ -14,10 +14,16 @@ from .source import locate, parse_json, read_json, read_text, shown
 MODES = {"lasttoken": "last", "mean_tokens": "mean", "mean": "mean", "cls_token": "first", "cls": "first"}
 
 
-def read_pooling(model_dir: Path, end: Optional[int], tensors: dict, context: int, warnings: list) -> dict:
+# The least width that vectors of models of a form may be cut to, where their files do not say it: Qwen3-Embedding's,
+# EmbeddingGemma's.
+LEAST = {"Qwen3ForCausalLM": 32, "Gemma3TextModel": 128}
+
+
+def read_pooling(model_dir: Path, end: Optional[int], tensors: dict, config) -> dict:
     """{} where the directory is not of sentence-transformers. end: the token that the tokenizer puts behind a text.
-    tensors: the model's, to which come those of dense layers behind the pooling. context: tokens that the model reads.
-    warnings: to which comes what sentence-transformers would do to a text first."""
+    tensors: the model's, to which come those of dense layers behind the pooling. config: a ModelConfig of config.py, to whose
+    warnings comes what sentence-transformers would do besides."""
+    context, warnings = config.facts["context_length"], config.warnings
     path = locate(model_dir, "modules.json")
     if path is None:
         return {}
@@ -47,7 +53,27 @@ def read_pooling(model_dir: Path, end: Optional[int], tensors: dict, context: in
             )
     if dense:
         found["dense"] = dense
+    least = _least(model_dir, config.keys.values, warnings) or LEAST.get(config.facts["architecture"], 0)
+    if found and 0 < least < [config.facts["hidden_dim"], *dense][-1]:
+        found["matryoshka"] = least
     return {"pooling": found} if found else {}
+
+
+def _least(model_dir: Path, values: dict, warnings: list) -> int:
+    """What config.json (values) or config_sentence_transformers.json says of shorter vectors; 0: nothing."""
+    path = locate(model_dir, "config_sentence_transformers.json")
+    settings = {**values, **(read_json(path) if path else {})}
+    listed, cut = settings.get("matryoshka_dimensions") or [], settings.get("truncate_dim")
+    numbers = listed + [cut] * (cut is not None) if isinstance(listed, list) else [None]
+    if not all(type(number) is int and number > 0 for number in numbers):
+        raise ModelError(
+            f"{model_dir}: matryoshka_dimensions, truncate_dim: found {shown([listed, cut])}, expected widths of vectors"
+        )
+    if cut:
+        warnings.append(
+            f"{model_dir}: sentence-transformers cuts vectors to {cut}; here they are whole where none is asked"
+        )
+    return 1 if settings.get("is_matryoshka") is True else min(numbers, default=0)
 
 
 def _tokens(model_dir: Path, name: str) -> dict:
