@@ -114,8 +114,8 @@ static yalm_status check_encoder(const struct check *r)
         return refuse_beside(r, "norm_bias", "RMSNorm, which has none");
     if (c->post_norm && (c->norms_after || c->norms_around || c->bare_first))
         return refuse_beside(r, "post_norm", "norms_after, norms_around or bare_first");
-    if (c->bidirectional && (!c->tied_embeddings || c->sink_logits || c->query_growth > 0))
-        return refuse_beside(r, "bidirectional", "a classifier of its own, sink_logits or query_growth");
+    if (c->bidirectional && (!c->tied_embeddings || c->sink_logits || c->query_growth > 0 || c->logits_softcap > 0))
+        return refuse_beside(r, "bidirectional", "a classifier of its own, sink_logits, query_growth or logits_softcap");
     if (c->post_norm && !c->bidirectional)
         return refuse_beside(r, "post_norm", "logits, which it knows no norm for");
     if (c->scores && c->bidirectional == (c->score_by == POOLING_LAST))

@@ -166,21 +166,21 @@ def test_refused(yalm, fable, model, tmp_path):
         yalm, 2, plain, "-m", "embed", "--set", "text.bos=off", text="x\n" * 601 + "\n"
     )
     said = fails(yalm, 2, plain, "-m", "embed", "--dimensions", "50")
-    assert "found 50, and vectors of 192 alone" in said and '"matryoshka_dimensions" in config.json' in said
+    assert "found 50, and vectors of 256 alone" in said and '"matryoshka_dimensions" in config.json' in said
 
 
 def test_dimensions(yalm, tmp_path):
     """A vector's first components, of length 1 again, where config.json says that the model was trained for so few."""
     folder = sentence_model(tmp_path / "sentences", "mean_tokens")
-    config = json.loads((folder / "config.json").read_text()) | {"matryoshka_dimensions": [192, 64, 32]}
+    config = json.loads((folder / "config.json").read_text()) | {"matryoshka_dimensions": [256, 64, 32]}
     (folder / "config.json").write_text(json.dumps(config))
     path = convert_directory(folder, tmp_path / "model.bin")
     whole, same, cut = (
         np.load(io.BytesIO(embed(yalm, path, "-o", "npy", *more)))
-        for more in ((), ("--dimensions", "192"), ("--dimensions", "50"))
+        for more in ((), ("--dimensions", "256"), ("--dimensions", "50"))
     )
     assert np.array_equal(same, whole) and cut.shape == (4, 50)
     expected = whole[:, :50].astype(np.float64)
     assert np.abs(cut - expected / np.linalg.norm(expected, axis=1, keepdims=True)).max() < 1e-7
-    for wrong in ("31", "193"):
-        assert f"found {wrong}, expected 32 to 192" in fails(yalm, 2, path, "-m", "embed", "--dimensions", wrong)
+    for wrong in ("31", "257"):
+        assert f"found {wrong}, expected 32 to 256" in fails(yalm, 2, path, "-m", "embed", "--dimensions", wrong)

@@ -337,6 +337,7 @@ def _gemma(keys: Keys, facts: dict) -> None:
         if "sliding_window_pattern" not in keys.defaults or keys.defaults["attn_logit_softcapping"] is not None:
             raise keys.error("use_bidirectional_attention is true, which is supported with Gemma 3 alone")
         facts["bidirectional"] = True
+        facts.pop("logits_softcap", None)  # of logits, which there are none of
         halve_windows(facts)
 
 
