@@ -48,6 +48,15 @@ PLACES = {
     "cohere": ("model.layers.", "model.embed_tokens", TWO[:1], APART, "self_attn.o_proj", GATED, "model.norm"),
     "cohere2": ("model.layers.", "model.embed_tokens", TWO[:1], APART, "self_attn.o_proj", GATED, "model.norm"),
     "arcee": ("model.layers.", "model.embed_tokens", TWO, APART, "self_attn.o_proj", GATED[1:], "model.norm"),
+    "apertus": (
+        "model.layers.",
+        "model.embed_tokens",
+        ("attention_layernorm", "feedforward_layernorm"),
+        APART,
+        "self_attn.o_proj",
+        GATED[1:],
+        "model.norm",
+    ),
     "falcon": (
         "transformer.h.",
         "transformer.word_embeddings",
@@ -102,7 +111,7 @@ def biased(c):
     return {
         "phi": "qomnh", "stablelm": "qn" if c.get("use_qkv_bias") else "n", "gpt_neox": attention + "mn",
         "cohere": attention, "cohere2": attention, "arcee": attention + ("m" if c.get("mlp_bias") else ""),
-        "falcon": "qomn" if c.get("bias") else "n", "mpt": "", "gptj": "mnh",
+        "apertus": attention, "falcon": "qomn" if c.get("bias") else "n", "mpt": "", "gptj": "mnh",
     }.get(kind, "qomn")  # fmt: skip
 
 
@@ -140,6 +149,10 @@ def layer_shapes(c, p):
     for name in mlp[:-1]:
         add(name, ffn, dim, "m")
     add(mlp[-1], dim, ffn, "m")
+    if c["model_type"] == "apertus":
+        shapes |= {f"{p}self_attn.{letter}_norm.weight": (dim // heads,) for letter in "qk"}
+        shapes |= {f"{p}mlp.act_fn.alpha_{letter}": (1,) for letter in "pn"}
+        shapes |= {f"{p}mlp.act_fn.{name}": () for name in ("beta", "eps")}
     return shapes
 
 
@@ -247,6 +260,9 @@ def presets():
             mlp_bias=True,
             hidden_act="relu2",
             rms_norm_eps=1e-5,
+        ),
+        "tiny-apertus": model(
+            "ApertusForCausalLM", "apertus", num_key_value_heads=2, attention_bias=True, hidden_act="xielu"
         ),
         "tiny-falcon": falcon(),
         "tiny-bloom": model("BloomForCausalLM", "bloom", tied=True),

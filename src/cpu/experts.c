@@ -20,22 +20,35 @@ void gated_units(struct cpu_state *s, const struct unit_products *units, const f
     }
 }
 
-void plain_units(struct cpu_state *s, const struct product *up, type_set types, enum activation activation, const float *h,
-                 int n, struct member *me)
+// Of (n) units; parameters: (3), as weights.h has them.
+static void activate_xielu(float *x, const float *parameters, int n)
+{
+    const float p = parameters[0], below = parameters[1], b = parameters[2];
+    for (int i = 0; i < n; i++)
+        x[i] = b * x[i] + (x[i] > 0 ? p * x[i] * x[i] : below * (expm1f(x[i]) - x[i]));
+}
+
+void plain_units(struct cpu_state *s, const struct product *up, type_set types, enum activation activation, const float *xielu,
+                 const float *h, int n, struct member *me)
 {
     const struct matrix *w = up->w;
     matmul_pack(s, me, types, h, n, w->cols);
     for (struct span rows; matmul_claim(s, me, w, n > 0 ? w->rows : 0, n, &rows);) {
         matmul_rows(s, me, up, rows, h, n);
-        for (ptrdiff_t t = 0; t < n; t++)
-            s->kernels->activate[activation](up->y + t * w->rows + rows.first, s->ones, rows.last - rows.first);
+        for (ptrdiff_t t = 0; t < n; t++) {
+            float *y = up->y + t * w->rows + rows.first;
+            if (xielu)
+                activate_xielu(y, xielu, rows.last - rows.first);
+            else
+                s->kernels->activate[activation](y, s->ones, rows.last - rows.first);
+        }
     }
 }
 
 // Of a token: logits become scores, and the active experts' scores their weights. Raw ones are not renormalised to the sum 1.
-static void weigh_by_scores(const int *chosen, float *weight, const float *scores, int n, bool raw)
+static void weigh_by_scores(const int *chosen, float *weight, const float *scores, int n, bool raw, float eps)
 {
-    float sum = 0;
+    float sum = eps;
     for (int i = 0; i < n; i++)
         sum += weight[i] = scores[chosen[i]];
     for (int i = 0; i < n && !raw; i++)
@@ -113,7 +126,7 @@ static void route_token(const struct cpu_state *s, const struct step *step, floa
     keep_groups(ratings, s->config, choice_bias);
     choose_experts(chosen, ratings, n_experts, n);
     if (choice_bias)
-        weigh_by_scores(chosen, weight, logits, n, step->raw_weights);
+        weigh_by_scores(chosen, weight, logits, n, step->raw_weights, s->config->expert_eps);
     else
         weigh_by_softmax(chosen, weight, logits, n_experts, n, step->raw_weights);
     for (int i = 0; i < n && step->number > 0; i++)
@@ -192,7 +205,7 @@ void experts_units(struct cpu_state *s, const struct step *step, const struct ex
 {
     const struct expert_weights *w = round->w;
     if (step->traits & TRAIT_UNGATED) {
-        plain_units(s, &(struct product){&w->up, w->up_bias, s->expert_units}, round->unit_types, step->activation,
+        plain_units(s, &(struct product){&w->up, w->up_bias, s->expert_units}, round->unit_types, step->activation, NULL,
                     s->expert_in, round->n, me);
         return;
     }

@@ -11,8 +11,8 @@ struct unit_products {
     enum activation activation;
 };
 // For n tokens h (n, hidden_dim). Without a gate: up->y = activation(up · h); types: those that the tokens are packed for.
-void plain_units(struct cpu_state *state, const struct product *up, type_set types, enum activation activation, const float *h,
-                 int n, struct member *me);
+void plain_units(struct cpu_state *state, const struct product *up, type_set types, enum activation activation,
+                 const float *xielu, const float *h, int n, struct member *me);
 void gated_units(struct cpu_state *state, const struct unit_products *units, const float *h, int n, struct member *me);
 
 // OP_ROUTE: which of the n tokens h go to which expert.

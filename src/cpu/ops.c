@@ -166,7 +166,7 @@ static void make_units(const struct walk *k, const struct step *step, const floa
 {
     if (step->traits & TRAIT_UNGATED) {
         plain_units(k->s, &(struct product){step->w[0], step->bias[0], k->s->units}, type_bit(step->w[0]->dtype),
-                    step->activation, x, k->batch.n, k->me);
+                    step->activation, step->weights ? step->weights->xielu : NULL, x, k->batch.n, k->me);
         return;
     }
     const struct unit_products units = {{step->w[0], step->bias[0], k->s->units},

@@ -37,7 +37,7 @@ static yalm_status refuse(const struct config_reader *r, const char *what, const
 
 static yalm_status read_names(struct config_reader *r)
 {
-    static const char *const activations[ACTIVATIONS] = {"silu", "gelu_tanh", "clamped", "gelu", "relu2"};
+    static const char *const activations[ACTIVATIONS + 1] = {"silu", "gelu_tanh", "clamped", "gelu", "relu2", "xielu"};
     const char *name, *activation;
     yalm_status status = json_get_string(&name, &r->object, "architecture", r->error);
     if (status == YALM_OK && strlen(name) >= sizeof r->config->architecture)
@@ -47,10 +47,10 @@ static yalm_status read_names(struct config_reader *r)
     if (status != YALM_OK)
         return status;
     int a = 0;
-    while (a < ACTIVATIONS && strcmp(activation, activations[a]) != 0)
+    while (a <= ACTIVATIONS && strcmp(activation, activations[a]) != 0)
         a++;
-    if (a == ACTIVATIONS)
-        return refuse(r, "config.activation", activation, "silu, gelu_tanh, gelu, relu2 or clamped");
+    if (a > ACTIVATIONS)
+        return refuse(r, "config.activation", activation, "silu, gelu_tanh, gelu, relu2, clamped or xielu");
     r->config->activation = (enum activation)a;
     snprintf(r->config->architecture, sizeof r->config->architecture, "%s", name);
     return YALM_OK;
@@ -95,6 +95,7 @@ static const struct member {
     {"sink_logits", FLAG, AT(sink_logits), 0, 1, true},
     {"sigmoid_router", FLAG, AT(sigmoid_router), 0, 1, true},
     {"expert_scale", NUMBER, AT(expert_scale), FACTOR, true},
+    {"expert_eps", NUMBER, AT(expert_eps), FLT_MIN, 1, true},
     {"shared_ffn_dim", SIZE, AT(shared_ffn_dim), 0, MAX_DIM, true},
     {"shared_gate", FLAG, AT(shared_gate), 0, 1, true},
     {"output_gate", FLAG, AT(output_gate), 0, 1, true},
@@ -232,7 +233,8 @@ static yalm_status read_score(struct config_reader *r)
 
 static yalm_status read_pooling(struct config_reader *r)
 {
-    static const char *const keys[] = {"by", "end", "dense", "matryoshka"}, *const names[POOLINGS] = {"", "last", "mean", "first"};
+    static const char *const keys[] = {"by", "end", "dense", "matryoshka"}, *const names[POOLINGS] = {"", "last", "mean",
+                                                                                                      "first"};
     struct json_object object;
     const char *by;
     int64_t end = -1, least = 0;

@@ -121,6 +121,7 @@ struct model_config {
     // weight.
     bool sigmoid_router;
     float expert_scale; // of the active experts' weights; 0: 1
+    float expert_eps;   // with sigmoid_router: added to the sum that they are divided by
     int shared_ffn_dim; // of an expert that all tokens of a layer with experts go through besides; 0: none
     bool shared_gate;   // that expert has a weight for each token, 1 / (1 + e^-logit); else it is 1
     bool output_gate;   // what attention gives is multiplied by 1 / (1 + e^-gate)

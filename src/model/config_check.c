@@ -110,6 +110,10 @@ static yalm_status check_encoder(const struct check *r)
         return refuse_beside(r, "one_norm", "blocks that come one after the other");
     if (c->ungated && (c->activation == ACTIVATION_CLAMPED || c->layer_input_dim > 0 || c->expert_norms))
         return refuse_beside(r, "ungated", "activation clamped, which adds 1 to what there is none of, or Gemma 4's facts");
+    if (c->activation == ACTIVATION_XIELU && (!c->ungated || c->n_experts > 0))
+        return refuse_beside(r, "activation", "gates or experts, as xielu");
+    if (c->expert_eps > 0 && (!c->sigmoid_router || c->raw_expert_weights))
+        return refuse_beside(r, "expert_eps", "weights that are not divided by the sum of scores");
     if (c->norm_bias && !c->layer_norm)
         return refuse_beside(r, "norm_bias", "RMSNorm, which has none");
     if (c->post_norm && (c->norms_after || c->norms_around || c->bare_first))

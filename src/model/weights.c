@@ -189,6 +189,8 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
         w->o_bias = take_vector(b, layer_name(l, -1, "o_bias").text, c->hidden_dim);
     if (c->sink_logits)
         w->sink_logits = take_vector(b, layer_name(l, -1, "sink_logits").text, c->n_heads);
+    if (c->activation == ACTIVATION_XIELU)
+        w->xielu = take_vector(b, layer_name(l, -1, "xielu").text, 3);
     if (c->qk_norm || c->whole_qk_norm)
         w->q_norm = take_vector(b, layer_name(l, -1, "q_norm").text, c->whole_qk_norm ? q_dim : head_dim);
     if ((c->qk_norm || c->whole_qk_norm) && keeps)

@@ -78,6 +78,7 @@ struct layer_weights {
     // (head_dim), of each head, or with whole_qk_norm (rows of the matrix); of latents (q_rank), (kv_rank); NULL: none
     const float *q_norm, *k_norm;
     const float *sink_logits;        // (n_heads); NULL: none
+    const float *xielu;              // (3), ACTIVATION_XIELU's p, n and b; NULL: another activation
     struct matrix router;            // (n_experts, hidden_dim), fp32; data NULL: none
     const float *router_bias;        // (n_experts); NULL: none
     const float *router_choice_bias; // (n_experts), with sigmoid_router; NULL: none

@@ -41,6 +41,7 @@ static void units(struct writer *out, const struct expert_weights *ffn)
     struct step step = {.op = OP_UNITS,
                         .in = BUFFER_X,
                         .activation = c->activation,
+                        .weights = c->activation == ACTIVATION_XIELU ? out->w : NULL,
                         .traits = activation_trait(c) | (own_width ? TRAIT_WIDTH : 0u) | (c->ungated ? TRAIT_UNGATED : 0u),
                         .observed = observed_input(out, INPUT_FFN)};
     step_read_norm(&step, c, out->w->ffn_norm, out->w->ffn_norm_bias);
@@ -147,7 +148,8 @@ static void chosen_experts(struct writer *out, bool ends_block)
                                 .n_experts = c->n_experts,
                                 .n_active = c->n_active_experts,
                                 .raw_weights = c->raw_expert_weights,
-                                .traits = (c->expert_norms ? TRAIT_BARE : 0u) | (c->n_expert_groups ? TRAIT_GROUPS : 0u),
+                                .traits = (c->expert_norms ? TRAIT_BARE : 0u) | (c->n_expert_groups ? TRAIT_GROUPS : 0u) |
+                                          (c->expert_eps > 0 ? TRAIT_SUM : 0u),
                                 .observed = NOT_OBSERVED});
     put_step(out, (struct step){.op = OP_EXPERTS,
                                 .in = BUFFER_X,

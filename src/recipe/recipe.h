@@ -72,13 +72,14 @@ enum trait {
     TRAIT_GROUPS = 1 << 17,      // ROUTE: among experts of the best groups
     TRAIT_ALIBI = 1 << 18,       // ATTEND: scores fall with the distance
     TRAIT_SCAN = 1 << 19,        // RECUR: a selective state space, in the delta rule's place
+    TRAIT_SUM = 1 << 20,         // ROUTE: something is added to the sum that weights are divided by
 };
 enum {
     TRAITS_OF_ATTENTION = TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND |
                           TRAIT_BOTH_WAYS | TRAIT_LATENT | TRAIT_ALIBI,
     // What the CPU alone has, in one process.
     TRAITS_OF_CPU = TRAIT_BOTH_WAYS | TRAIT_UNGATED | TRAIT_LAYER_NORM | TRAIT_ROWS | TRAIT_LATENT | TRAIT_GROUPS |
-                    TRAIT_ALIBI | TRAIT_SCAN,
+                    TRAIT_ALIBI | TRAIT_SCAN | TRAIT_SUM,
 };
 
 enum { STEP_MATRICES = 6, NOT_OBSERVED = -1 };

@@ -17,8 +17,8 @@ struct texts {
     long long n_tokens;   // of all
     int n_cut, first_cut; // to what the context holds; the number of the first of these
     float *values;        // (n, width)
-    size_t width; // as computed, and in the answer
-    int dim;      // components of a vector that are asked for; 0: all
+    size_t width;         // as computed, and in the answer
+    int dim;              // components of a vector that are asked for; 0: all
 };
 
 static void texts_free(struct texts *texts)

@@ -417,6 +417,8 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
         l->router_bias = random_vector(m, c->n_experts, 0, 1);
     if (c->sink_logits)
         l->sink_logits = random_vector(m, c->n_heads, 0.5, 1);
+    if (c->activation == ACTIVATION_XIELU)
+        l->xielu = random_vector(m, 3, 0.7, 0.2);
     l->experts = random_block(m, sizeof *l->experts * n);
     memset(l->experts, 0, sizeof *l->experts * n);
     for (int e = 0; e < (experts ? n : 1); e++) {

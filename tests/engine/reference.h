@@ -205,6 +205,11 @@ static void reference_attention(const struct reference *r, int layer, const doub
     free(weight);
 }
 
+static double reference_xielu(const float *p, double x)
+{
+    return p[2] * x + (x > 0 ? p[0] * x * x : p[1] * (expm1(x) - x));
+}
+
 static double reference_unit(enum activation activation, double x, double up)
 {
     if (activation == ACTIVATION_GELU)
@@ -227,8 +232,11 @@ static void reference_expert(const struct reference *r, int layer, int units, co
     if (w->gate.data)
         reference_product(gate, &w->gate, w->gate_bias, h);
     reference_product(up, &w->up, w->up_bias, h);
+    const float *xielu = r->model->weights.layers[layer].xielu;
     for (int i = 0; i < w->up.rows; i++)
-        gate[i] = w->gate.data ? reference_unit(activation, gate[i], up[i]) : reference_unit(activation, up[i], 1);
+        gate[i] = xielu          ? reference_xielu(xielu, up[i])
+                  : w->gate.data ? reference_unit(activation, gate[i], up[i])
+                                 : reference_unit(activation, up[i], 1);
     reference_observe(r, layer, units + 1, gate, w->down.cols);
     reference_product(down, &w->down, w->down_bias, gate);
     for (int i = 0; i < w->down.rows; i++)
@@ -242,7 +250,7 @@ static void reference_experts(const struct reference *r, int layer, const double
     const struct model_config *c = &r->model->config;
     const struct layer_weights *w = &r->model->weights.layers[layer];
     const float *bias = w->router_choice_bias;
-    double p[64], sum = 0, all = 0;
+    double p[64], sum = c->expert_eps, all = 0;
     reference_product(p, &w->router, w->router_bias, of);
     for (int e = 0; e < c->n_experts; e++)
         all += p[e] = bias ? 1 / (1 + exp(-p[e])) : exp(p[e]);

@@ -135,7 +135,7 @@ static void test_kinds_refused(void **state)
         {"\"bos\":1", "\"attention_softcap\":0,\"bos\":1", "'config.attention_softcap': found 0"},
         {"\"bos\":1", "\"logits_softcap\":-3,\"bos\":1", "'config.logits_softcap': found -3"},
         {"\"activation\":\"silu\"", "\"activation\":\"relu\"",
-         "'config.activation': found 'relu', expected silu, gelu_tanh, gelu, relu2 or clamped"},
+         "'config.activation': found 'relu', expected silu, gelu_tanh, gelu, relu2, clamped or xielu"},
     };
     each_refused(NULL, damages, COUNT(damages));
 }
@@ -353,6 +353,10 @@ static void test_refused(void **state)
         {"\"bos\":1", "\"pooling\":{\"by\":\"last\",\"end\":-1,\"dense\":[0]},\"bos\":1",
          "'config.pooling.dense': expected at most 4 integers from 1 to 1048576"},
         {"\"bos\":1", "\"bidirectional\":true,\"bos\":1", "'config.bidirectional': found beside a classifier of its own"},
+        {"\"tied_embeddings\":false", "\"tied_embeddings\":true,\"bidirectional\":true,\"logits_softcap\":30",
+         "or logits_softcap"},
+        {"\"activation\":\"silu\"", "\"activation\":\"xielu\"", "'config.activation': found beside gates or experts, as xielu"},
+        {"\"bos\":1", "\"expert_eps\":1e-6,\"bos\":1", "'config.expert_eps': found beside weights that are not divided"},
         {"\"bos\":1", "\"norm_bias\":true,\"bos\":1", "'config.norm_bias': found beside RMSNorm, which has none"},
         {"\"bos\":1", "\"layer_norm\":true,\"qk_norm\":true,\"bos\":1", "'config.layer_norm': found beside norms_after"},
         {"\"bos\":1", "\"post_norm\":true,\"bos\":1", "'config.post_norm': found beside logits"},

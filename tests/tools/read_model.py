@@ -36,6 +36,7 @@ LATER = {
     "router_bias",
     "sigmoid_router",
     "expert_scale",
+    "expert_eps",
     "shared_ffn_dim",
     "sink_logits",
     "kinds",
@@ -186,6 +187,8 @@ def attention_tensors(c, p, weights, exact):
     if "kv_of" not in c:
         matrices |= keys
     table = {p + name: (shape, weights) for name, shape in matrices.items()}
+    if c["activation"] == "xielu":
+        table[p + "xielu"] = ((3,), exact)
     if c.get("sink_logits"):
         table[p + "sink_logits"] = ((c["n_heads"],), exact)
     biased = "qkvo" if c["attention_bias"] else "qkv" if c.get("qkv_bias") else ""

@@ -54,6 +54,7 @@ def test_experts(made, convert):
     config, found = metadata["config"], written(tensors)
     source = {name: floats(entry) for name, entry in hf.read_tensors(made[MOE]).items()}
     assert config["dense_layers"] == [0] and config["sigmoid_router"] and config["expert_scale"] == 1.5
+    assert config["expert_eps"] == 1e-6
     assert config["n_experts"] == 6 and config["expert_ffn_dim"] == 80 and config["ffn_dim"] == 352
     assert (found["layers.4.router_choice_bias"] == source["model.layers.4.feed_forward.expert_bias"]).all()
     assert (found["layers.4.experts.5.up"] == source["model.layers.4.feed_forward.experts.5.w3.weight"]).all()

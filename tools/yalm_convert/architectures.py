@@ -10,16 +10,7 @@ from dataclasses import dataclass
 from . import mamba
 from .classic import ROWS
 from .convolution import KEYS, NAMES, TOLD
-from .encoders import (
-    BERT_FACTS,
-    BERT_NAMES,
-    MODERN_FACTS,
-    MODERN_NAMES,
-    NOMIC_FACTS,
-    NOMIC_KEYS,
-    NOMIC_NAMES,
-    NOMIC_TOLD,
-)
+from .encoders import BERT_FACTS, BERT_NAMES, MODERN_FACTS, MODERN_NAMES, NOMIC
 from .plan import UNCHANGED, Changes
 
 LLAMA = {
@@ -226,16 +217,13 @@ LFM2 = dict(
 LFM2_MOE = dict(
     {key: value for key, value in LFM2.items() if not key.startswith(("block_", "full_"))}, hidden_size=2048,
     intermediate_size=7168, moe_intermediate_size=1792, first_k_dense_replace=2, num_experts=32, num_experts_per_tok=4,
-    n_shared_experts=0, routed_scaling_factor=1.0, norm_topk_prob=True,
+    n_shared_experts=0, routed_scaling_factor=1.0, norm_topk_prob=True, expert_eps=1e-6,
 )  # fmt: skip
 
 
 BERT = dict(
     LLAMA, vocab_size=30522, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12,
     max_position_embeddings=512, rms_norm_eps=1e-12, type_vocab_size=2,
-)  # fmt: skip
-NOMIC_BERT = dict(
-    BERT, vocab_size=30528, max_position_embeddings=2048, rope_theta=1000.0, hidden_act="silu", n_positions=8192
 )  # fmt: skip
 MODERN_BERT = dict(
     BERT, vocab_size=50368, intermediate_size=1152, num_hidden_layers=22, max_position_embeddings=8192, rms_norm_eps=1e-5,
@@ -447,18 +435,10 @@ ARCHITECTURES = {
     "ModernBertModel": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
     "ModernBertForMaskedLM": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
     "ModernBertForSequenceClassification": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
-    "NomicBertModel": Architecture(
-        "nomic_bert",
-        NOMIC_BERT,
-        facts=NOMIC_FACTS,
-        changes=Changes(names=NOMIC_NAMES),
-        keys=NOMIC_KEYS,
-        told=NOMIC_TOLD,
-    ),
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }
-for rows in (ROWS, mamba.ROWS):
+for rows in (ROWS, mamba.ROWS, NOMIC):
     for name, row in rows.items():
         ARCHITECTURES[name] = Architecture(**{**row, "changes": Changes(**row.get("changes", {}))})
 

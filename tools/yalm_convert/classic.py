@@ -3,6 +3,7 @@ ALiBi. Their rows for architectures.py, and what rows cannot say: facts, and ten
 
 import numpy as np
 
+from .errors import ModelError
 from .source import shown
 
 BASE = {
@@ -61,6 +62,24 @@ ROWS: dict = {
             qkv_bias=False, use_parallel_residual=False,
         ),
         facts=(*LAYER_NORM, "one_norm"), keys=(*EPS, ("use_qkv_bias", ("qkv_bias",))), told=(("qk_layernorm", False),),
+    ),
+    "ApertusForCausalLM": dict(
+        model_type="apertus",
+        defaults=dict(
+            BASE, vocab_size=131072, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
+            max_position_embeddings=65536, rope_theta=12e6, hidden_act="xielu", rope_parameters={
+                "rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192,
+            },
+        ),
+        biases=("attention_bias",), facts=("qk_norm", "ungated"),
+        changes=dict(
+            names=(
+                (".attention_layernorm.", ".input_layernorm."),
+                (".feedforward_layernorm.", ".post_attention_layernorm."),
+            )
+        ),
+        told=(("qk_norm", True), ("post_norm", False)),
     ),
     "GPT2LMHeadModel": dict(
         model_type="gpt2", defaults=dict(BASE, tie_word_embeddings=True), biases=BIASES,
@@ -306,6 +325,22 @@ def slopes(n: int) -> np.ndarray:
     above = 1 << (n - 1).bit_length()
     found = 2.0 ** (-8.0 / above * np.arange(1, above + 1))
     return found if above == n else np.concatenate([found[1::2], found[::2]])[:n]
+
+
+def plan_xielu(planner, name: str, stored: str) -> None:
+    """Apertus's: p, n and b of each layer, which are kept as what softplus makes them of. eps, 1e-6, bounds what differs from 0
+    by less than float32 tells. planner: a Planner of plan.py."""
+    found = {}
+    for part in ("alpha_p", "alpha_n", "beta", "eps"):
+        tensor = planner.left.get(f"{stored}.{part}")
+        if tensor is not None or part.startswith("alpha"):
+            shape = () if tensor is not None and tensor.shape == () else (1,)
+            found[part] = float(planner.take(f"{stored}.{part}", shape).part(0, (1,)).values(0, 1)[0, 0])
+    p, n = (np.log1p(np.exp(found[part])) for part in ("alpha_p", "alpha_n"))
+    b = found.get("beta", 0.5)
+    if abs(found.get("eps", 0.0)) > 1e-5:
+        raise ModelError(f"{planner.where}: {stored}.eps: found {found['eps']:g}, expected -1e-6")
+    planner.array(f"{name.removesuffix('.mlp')}.xielu", np.array([p, b + n, b]))
 
 
 def plan_classic(planner) -> None:

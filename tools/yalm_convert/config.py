@@ -489,6 +489,8 @@ def _scored_experts(keys: Keys, width: int) -> dict:
     shared = keys.integer("n_shared_experts", keys.defaults["n_shared_experts"], 0, 1 << 10)
     if scale != 1:
         found["expert_scale"] = scale
+    if keys.defaults.get("expert_eps") and keys.flag("norm_topk_prob", True):
+        found["expert_eps"] = keys.defaults["expert_eps"]
     if shared:
         found["shared_ffn_dim"] = shared * width
     if "moe_shared_expert_intermediate_size" in keys.defaults:  # Nemotron's, whatever their number

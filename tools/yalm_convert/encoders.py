@@ -49,11 +49,23 @@ NOMIC_KEYS = (
     ("max_trained_positions", ("max_position_embeddings",)), ("rotary_emb_base", ("rope_theta",)),
 )  # fmt: skip
 NOMIC_TOLD = (
-    ("activation_function", "swiglu"), ("causal", False), ("prenorm", False), ("parallel_block", False), ("use_rms_norm", False), ("rotary_emb_fraction", 1),
+    ("activation_function", "swiglu"), ("causal", False), ("prenorm", False), ("parallel_block", False),
+    ("use_rms_norm", False), ("rotary_emb_fraction", 1),
     ("rotary_emb_interleaved", False), ("rotary_emb_scale_base", None), ("rotary_scaling_factor", None),
     ("qkv_proj_bias", False), ("mlp_fc1_bias", False), ("mlp_fc2_bias", False), ("scale_attn_weights", True),
     ("scale_attn_by_inverse_layer_idx", False),
 )  # fmt: skip
+NOMIC: dict = {
+    "NomicBertModel": dict(
+        model_type="nomic_bert",
+        defaults=dict(
+            vocab_size=30528, hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12,
+            num_key_value_heads=None, max_position_embeddings=2048, rms_norm_eps=1e-12, rope_theta=1000.0, sliding_window=None,
+            type_vocab_size=2, hidden_act="silu", n_positions=8192,
+        ),
+        facts=NOMIC_FACTS, changes=dict(names=NOMIC_NAMES), keys=NOMIC_KEYS, told=NOMIC_TOLD,
+    )
+}  # fmt: skip
 MODERN_NAMES = (
     ("model.", ""),
     ("layers.", "model.layers."),
@@ -77,6 +89,7 @@ ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
     "relu2": "relu2",
     "silu": "silu",
+    "xielu": "xielu",
     "swish": "silu",
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .bf12 import bf12_size, survey, to_bf12
 from .checkpoint import NAMES, PARTS, PIECE, TYPES, Tensor, pieces, rounded, unknown_type
-from .classic import plan_classic
+from .classic import plan_classic, plan_xielu
 from .computed import Reordered, Turned, Within
 from .convolution import plan_convolution
 from .encoders import plan_encoder
@@ -334,6 +334,8 @@ class Planner:
         if f"{stored}.gate_up_proj.weight" in self.left:
             self.split(stored, "gate_up_proj", [("gate_proj", ffn), ("up_proj", ffn)], dim)
         gate = [] if self.config.get("ungated") else [("gate", ffn, dim)]
+        if self.config["activation"] == "xielu":
+            plan_xielu(self, name, f"{stored}.act_fn")
         for part, rows, columns in (*gate, ("up", ffn, dim), ("down", dim, ffn)):
             self.linear(f"{name}.{part}", f"{stored}.{part}_proj", rows, columns, bias)
 
