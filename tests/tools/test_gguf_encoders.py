@@ -105,8 +105,10 @@ def test_nomic_as_transformers_saves_it(tmp_path, monkeypatch, capsys):
     """Under other names, q, k and v apart."""
     directory = embed_cases.write(CASES["nomic-mean"], tmp_path / "model")
     wanted = converted(directory, tmp_path / "model.bin", monkeypatch, capsys)
-    ours = {"encoder.": "", "emb_ln": "embeddings.LayerNorm", "attn.out_proj": "self_attn.o_proj", "fc11": "up_proj",
-            "fc12": "gate_proj", "fc2": "down_proj", "norm1": "post_attention_layernorm", "norm2": "post_mlp_layernorm"}  # fmt: skip
+    ours = {
+        "encoder.": "", "emb_ln": "embeddings.LayerNorm", "attn.out_proj": "self_attn.o_proj", "fc11": "up_proj",
+        "fc12": "gate_proj", "fc2": "down_proj", "norm1": "post_attention_layernorm", "norm2": "post_mlp_layernorm",
+    }  # fmt: skip
     found = {}
     for name, (dtype, shape, data) in hf.read_tensors(directory).items():
         for theirs, new in ours.items():
