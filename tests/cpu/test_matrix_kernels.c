@@ -163,7 +163,7 @@ static void test_fetching(void **state)
     struct fixture *f = fixture_of(state);
     for (int type = 0; type < DTYPE_FLOATS; type++)
         for (int n = 1; n <= f->kernels->matvec_max; n++) {
-            const struct problem p = make_problem(f, (enum dtype)type, 5, L1_KEEPS / (int)sizeof(float) + 57, n, 0);
+            const struct problem p = make_problem(f, (enum dtype)type, 13, L1_KEEPS / (int)sizeof(float) + 57, n, 0);
             const size_t bytes = sizeof(float) * (size_t)n * p.rows;
             float *near = malloc(bytes);
             matvec_by(f, &p, 0, p.rows, false);
@@ -179,11 +179,10 @@ static void test_fetching(void **state)
 }
 
 // A product is the same to the bit whichever tokens come along.
-static void test_token_alone(void **state)
+static void check_alone(struct fixture *f, enum dtype type, int cols, int most)
 {
-    struct fixture *f = fixture_of(state);
-    for (int n = 2; n <= 60; n = n < f->kernels->matvec_max ? n + 1 : n + 17) {
-        const struct problem p = make_problem(f, DTYPE_FP16, 21, 205, n, 0);
+    for (int n = 2; n <= most; n = n < f->kernels->matvec_max ? n + 1 : n + 17) {
+        const struct problem p = make_problem(f, type, 21, cols, n, 0);
         if (n <= f->kernels->matvec_max)
             matvec(f, &p, 0, p.rows);
         else
@@ -200,6 +199,14 @@ static void test_token_alone(void **state)
             assert_memory_equal(one.y, p.y + (p.n - one.n) * p.ldy, sizeof(float) * (size_t)one.n * (size_t)one.ldy);
         release(f);
     }
+}
+
+static void test_token_alone(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    check_alone(f, DTYPE_FP16, 205, 60);
+    check_alone(f, DTYPE_FP16, 2 * 2048 + 77, f->kernels->matvec_max); // tokens that L1 does not keep
+    check_alone(f, DTYPE_BF16, 2 * 2048 + 77, f->kernels->matvec_max);
 }
 
 int main(void)

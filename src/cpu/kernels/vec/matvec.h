@@ -16,6 +16,7 @@ enum {
     SPLIT = VEC == 16 ? 2 : 4,    // chains of additions for one row and token: enough to keep up with memory
     TOGETHER = VEC == 16 ? 4 : 3, // tokens whose sums fit in the registers
     MATVEC_MAX = 8,
+    WIDE_FROM = 44 << 10, // bytes of tokens; where 40 KiB of 48 are theirs, reading the rows again is faster
 };
 
 // n_rows rows, `apart` rows from one to the next, with n_tokens <= TOGETHER tokens; n_rows and n_tokens are constants where
@@ -92,6 +93,102 @@ VEC_INLINE void matvec_tokens(enum dtype type, int n_rows, int apart, int n_toke
         matvec_tile(type, n_rows, apart, n_tokens % WHOLE, t == 0, to_l2, y + t * ldy, ldy, row, cols, x + t * ldx, ldx);
 }
 
+// ------------------------------------------------------------------------------------------ more tokens than L1 keeps
+
+// With AVX2, of fp16 and bf16: WIDE_ROWS rows take a block of columns at a time, whose tokens stay in L1 meanwhile. A tile is
+// two rows, up to four tokens and one of the chains. So its sums fit in 16 registers, six loads serve eight multiply-adds, and
+// a weight becomes a float twice, not three times. From block to block sums lie in memory; each has its terms in the same order
+// as above.
+enum { WIDE_ROWS = 8, WIDE_COLS = 16 * SPLIT * VEC, WIDE_TOKENS = 4 };
+
+typedef vec wide_sums[MATVEC_MAX][SPLIT]; // of a row
+
+// Columns [first, last), of those the chain's.
+VEC_INLINE void wide_tile(enum dtype type, int n_tokens, wide_sums *sums, int token, int chain, const char *row,
+                          ptrdiff_t row_bytes, const float *x, ptrdiff_t ldx, ptrdiff_t first, ptrdiff_t last)
+{
+    vec sum[2][WIDE_TOKENS];
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * n_tokens; i++)
+        sum[i % 2][i / 2] = sums[i % 2][token + i / 2][chain];
+    x += token * ldx;
+    for (ptrdiff_t c = first + (ptrdiff_t)chain * VEC; c < last; c += SPLIT * VEC) {
+        const vec a = vec_loaded(vec_load_unit(type, row, c)), b = vec_loaded(vec_load_unit(type, row + row_bytes, c));
+#pragma GCC unroll 4
+        for (int t = 0; t < n_tokens; t++) {
+            const vec of_token = vec_loaded(vec_load(x + t * ldx + c));
+            sum[0][t] = vec_fma(a, of_token, sum[0][t]);
+            sum[1][t] = vec_fma(b, of_token, sum[1][t]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * n_tokens; i++)
+        sums[i % 2][token + i / 2][chain] = sum[i % 2][i / 2];
+}
+
+// A row and the next one with all tokens. behind: so many bytes further on lies what they read next.
+VEC_INLINE void wide_pair(enum dtype type, int n, bool to_l2, wide_sums *sums, const char *row, ptrdiff_t row_bytes,
+                          ptrdiff_t behind, const float *x, ptrdiff_t ldx, ptrdiff_t first, ptrdiff_t last)
+{
+    const int half = (n + 1) / 2;
+    const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type], part = (last - first) * size / SPLIT;
+    for (int chain = 0; chain < SPLIT; chain++) {
+        const char *next = row + first * size + behind + chain * part; // not all at once: few lines can be on their way
+        for (ptrdiff_t line = 0; line < part; line += 64) {
+            fetch_line(next + line, to_l2);
+            fetch_line(next + line + row_bytes, to_l2);
+        }
+        for (int t = 0, tokens = half; t < n; t += tokens, tokens = n - half)
+            switch (tokens) {
+            case 4:
+                wide_tile(type, 4, sums, t, chain, row, row_bytes, x, ldx, first, last);
+                break;
+            case 3:
+                wide_tile(type, 3, sums, t, chain, row, row_bytes, x, ldx, first, last);
+                break;
+            default:
+                wide_tile(type, 2, sums, t, chain, row, row_bytes, x, ldx, first, last);
+            }
+    }
+}
+
+// WIDE_ROWS rows with n tokens, 4 < n.
+VEC_INLINE void wide_rows(enum dtype type, float *y, ptrdiff_t ldy, const char *rows, int cols, const float *x, ptrdiff_t ldx,
+                          int n, bool to_l2)
+{
+    const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type], row_bytes = cols * size, whole = cols / (SPLIT * VEC) * (SPLIT * VEC);
+    wide_sums sums[WIDE_ROWS];
+    memset(sums, 0, sizeof sums);
+    for (ptrdiff_t first = 0, last; first < whole; first = last) {
+        last = whole - first < WIDE_COLS ? whole : first + WIDE_COLS;
+        const ptrdiff_t behind = last < whole ? (last - first) * size : WIDE_ROWS * row_bytes - first * size;
+        for (int r = 0; r < WIDE_ROWS; r += 2)
+            wide_pair(type, n, to_l2, sums + r, rows + r * row_bytes, row_bytes, behind, x, ldx, first, last);
+    }
+    for (int r = 0; r < WIDE_ROWS; r++)
+        for (int t = 0; t < n; t++) {
+            vec *sum = sums[r][t];
+            for (ptrdiff_t c = whole; c < cols; c += VEC) {
+                const int left = cols - c < VEC ? (int)(cols - c) : VEC;
+                sum[0] = vec_fma(vec_load_part_unit(type, rows + r * row_bytes, c, left), vec_load_part(x + t * ldx + c, left),
+                                 sum[0]);
+            }
+            for (int i = 1; i < SPLIT; i++)
+                sum[0] = vec_add(sum[0], sum[i]);
+            y[t * ldy + r] = vec_total(sum[0]);
+        }
+}
+
+VEC_INLINE bool is_wide(enum dtype type, int n, int cols)
+{
+#if defined __AVX2__ && !defined __AVX512F__
+    return dtype_sizes[type] == 2 && n > WIDE_TOKENS && n * cols * (ptrdiff_t)sizeof(float) > WIDE_FROM;
+#else
+    (void)type, (void)n, (void)cols;
+    return false;
+#endif
+}
+
 // Two streams: r and r + half together. Many tokens do not fit in L1 and have to come from L2 for each row: there neighbours go
 // in pairs.
 VEC_INLINE void matvec_rows(enum dtype type, int n_tokens, float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row,
@@ -116,6 +213,10 @@ VEC_INLINE void matvec(enum dtype type, float *y, ptrdiff_t ldy, const void *w, 
                        const float *x, ptrdiff_t ldx, int n, bool to_l2)
 {
     to_l2 = to_l2 && (ptrdiff_t)n * cols * (ptrdiff_t)sizeof *x > L1_KEEPS;
+    if (is_wide(type, n, cols))
+        for (; first_row + WIDE_ROWS <= last_row; first_row += WIDE_ROWS, y += WIDE_ROWS)
+            wide_rows(type, y, ldy, (const char *)w + (ptrdiff_t)first_row * cols * (ptrdiff_t)dtype_sizes[type], cols, x, ldx,
+                      n, to_l2);
     switch (n) {
     case 1:
         return matvec_rows(type, 1, y, ldy, w, first_row, last_row, cols, x, ldx, to_l2);
