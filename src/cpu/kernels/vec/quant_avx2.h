@@ -97,6 +97,13 @@ VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even
     sums[0] = _mm256_add_epi32(first, second);
 }
 
+// a + b of 16-bit elements in a's register, as ivec_accumulate(). (gcc 12 would add up in a tree, of sums in memory.)
+VEC_INLINE ivec accumulate16(ivec a, ivec b)
+{
+    __asm__("vpaddw %1, %0, %0" : "+x"(a) : "x"(b));
+    return a;
+}
+
 // For a row and each lane, over 4 bytes of each piece: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd
 // · low[…][1]) + less. With one digit there is no `high`. Two products of at most 15 * 128 fit in 16 bits, and so do all of a
 // group.
@@ -117,11 +124,12 @@ VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PA
     ivec h = ivec_zero(), l = ivec_zero();
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        if (digits == 2)
-            h = _mm256_add_epi16(h, _mm256_add_epi16(_mm256_maddubs_epi16(even[0][i], ivec_load(high[i][0])),
-                                                     _mm256_maddubs_epi16(odd[0][i], ivec_load(high[i][1]))));
-        l = _mm256_add_epi16(l, _mm256_add_epi16(_mm256_maddubs_epi16(even[0][i], ivec_load(low[i][0])),
-                                                 _mm256_maddubs_epi16(odd[0][i], ivec_load(low[i][1]))));
+        if (digits == 2) {
+            h = accumulate16(h, _mm256_maddubs_epi16(even[0][i], ivec_load(high[i][0])));
+            h = accumulate16(h, _mm256_maddubs_epi16(odd[0][i], ivec_load(high[i][1])));
+        }
+        l = accumulate16(l, _mm256_maddubs_epi16(even[0][i], ivec_load(low[i][0])));
+        l = accumulate16(l, _mm256_maddubs_epi16(odd[0][i], ivec_load(low[i][1])));
     }
     const ivec high_sum = _mm256_madd_epi16(h, _mm256_set1_epi16(256)), low_sum = _mm256_madd_epi16(l, _mm256_set1_epi16(1));
     sums[0] = _mm256_add_epi32(digits == 2 ? _mm256_add_epi32(high_sum, low_sum) : low_sum, ivec_load(less));
@@ -182,10 +190,8 @@ VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
     (void)type;
     return ivec_dot8(c, w, x);
 #else
-    if (dtype_quants[type] == DTYPE_Q4) {
-        __asm__("vpaddw %1, %0, %0" : "+x"(c) : "x"(_mm256_maddubs_epi16(w, x))); // as in ivec_accumulate()
-        return c;
-    }
+    if (dtype_quants[type] == DTYPE_Q4)
+        return accumulate16(c, _mm256_maddubs_epi16(w, x));
     return ivec_dot8(c, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 #endif
 }
