@@ -388,7 +388,10 @@ def make_plan(
     planner.refuse_rest()
     if planner.unused:
         raise UnknownName(planner.unused[0])
-    plan = planner.plan if bits is None else mixed(planner.plan, bits, planner.kept)
+    plan = planner.plan
+    if bits is not None:
+        active = config["n_active_experts"] / config["n_experts"] if config["n_experts"] else 1.0
+        plan = mixed(plan, bits, planner.kept, active)
     return plan + [Planned(name, array.dtype, array) for name, array in tokenizer]
 
 
