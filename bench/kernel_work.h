@@ -61,11 +61,11 @@ static void multiply(void *context, int thread)
 // ---------------------------------------------------------------------------------------- kernels
 
 // Thread i's part of n items, in whole grains.
-static struct span share_of(const struct bench *b, int i, int n, int grain)
+static struct grains share_of(const struct bench *b, int i, int n, int grain)
 {
     const int grains = (n + grain - 1) / grain;
     const int first = grains * i / b->n_threads * grain, last = grains * (i + 1) / b->n_threads * grain;
-    return (struct span){first < n ? first : n, last < n ? last : n};
+    return (struct grains){first < n ? first : n, last < n ? last : n};
 }
 
 static int matrices(const struct bench *b)
@@ -81,7 +81,7 @@ static void *matrix(const struct bench *b, int i)
 static void matvec(void *context, int thread)
 {
     struct bench *b = context;
-    const struct span rows = share_of(b, thread, b->rows, 16);
+    const struct grains rows = share_of(b, thread, b->rows, 16);
     for (int i = 0; i < matrices(b); i++)
         b->kernels->matvec[b->type](b->y + rows.first, b->rows, matrix(b, i), rows.first, rows.last, b->cols, b->x, b->cols,
                                     b->n, b->fetching.to_l2);
@@ -90,7 +90,7 @@ static void matvec(void *context, int thread)
 static void pack(void *context, int thread)
 {
     struct bench *b = context;
-    const struct span cols = share_of(b, thread, b->cols, MATMUL16_BLOCK);
+    const struct grains cols = share_of(b, thread, b->cols, MATMUL16_BLOCK);
     if (b->half)
         b->half->pack(b->packed, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
     else
@@ -100,7 +100,7 @@ static void pack(void *context, int thread)
 static void matmul(void *context, int thread)
 {
     struct bench *b = context;
-    const struct span rows = share_of(b, thread, b->rows, 16);
+    const struct grains rows = share_of(b, thread, b->rows, 16);
     (b->half ? b->half->product : b->kernels->matmul)[b->type](&(struct product_args){
         .y = b->y + rows.first,
         .ldy = b->rows,
@@ -119,13 +119,13 @@ static void matmul(void *context, int thread)
 static void quantise(void *context, int thread)
 {
     struct bench *b = context;
-    const struct span cols = share_of(b, thread, b->cols, QUANT_BLOCK);
+    const struct grains cols = share_of(b, thread, b->cols, QUANT_BLOCK);
     plan_quant_form(b->quant, b->n)->quantise(b->quantised, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
 }
 
 static void quant_product(struct bench *b, int thread, const void *w)
 {
-    const struct span rows = share_of(b, thread, b->rows, 16);
+    const struct grains rows = share_of(b, thread, b->rows, 16);
     plan_quant_form(b->quant, b->n)
         ->product[b->type](&(struct product_args){
             .y = b->y + rows.first,

@@ -13,7 +13,7 @@
 // ---------------------------------------------------------------- commands
 
 struct talk {
-    struct chat *chat;
+    struct chat_session *chat;
     struct line_reader *reader;
     bool over;
 };
@@ -103,7 +103,7 @@ static yalm_status show_statistics(struct talk *talk, const char *argument, yalm
 {
     (void)argument;
     (void)error;
-    const struct turn *turn = &talk->chat->turn;
+    const struct answered *turn = &talk->chat->turn;
     const size_t read = turn->n_prompt - turn->n_kept;
     say("context: %lld of %d tokens", (long long)yalm_position(talk->chat->session),
         yalm_session_facts(talk->chat->session)->context);
@@ -338,12 +338,12 @@ yalm_status run_chat(const struct options *options, yalm_error *error)
         words[i] = commands[i].name;
     struct talk talk = {.reader = line_open(words)};
     const bool terminal = isatty(STDOUT_FILENO);
-    struct chat chat = {.options = options,
-                        .model = model,
-                        .forms = speech_marks(yalm_model_facts(model)->chat_template),
-                        .reasoning = {.hidden = options->hide_reasoning,
-                                      .coloured = terminal && colour_wanted(),
-                                      .write = terminal ? wrap_output : output}};
+    struct chat_session chat = {.options = options,
+                                .model = model,
+                                .forms = speech_marks(yalm_model_facts(model)->chat_template),
+                                .reasoning = {.hidden = options->hide_reasoning,
+                                              .coloured = terminal && colour_wanted(),
+                                              .write = terminal ? wrap_output : output}};
     talk.chat = &chat;
     yalm_status status = talk.reader ? yalm_sampling_check(model, &options->sampling, error) : cli_no_memory(error);
     if (status == YALM_OK)

@@ -6,14 +6,14 @@
 #include "cli/speculation.h"
 #include "cli/text_grammar.h"
 
-struct turn {                // what the last answer took
+struct answered {            // what the last answer took
     size_t n_prompt, n_kept; // tokens of the whole conversation, and how many of them the session had evaluated already
     int64_t n_generated;
     double prefill_seconds, decode_seconds;
     const char *why; // it ended
 };
 
-struct chat {
+struct chat_session {
     const struct options *options;
     const yalm_model *model;
     yalm_session *session; // NULL where it could not be opened again
@@ -23,14 +23,14 @@ struct chat {
     struct text_grammar grammar; // of the answers
     unsigned forms;              // of what the model writes: speech_marks() of its template
     struct reasoning reasoning;
-    struct turn turn;
+    struct answered turn;
     bool begun; // the session has read
 };
 
-yalm_status chat_open(struct chat *chat, yalm_error *error);
-void chat_close(struct chat *chat);
+yalm_status chat_open(struct chat_session *chat, yalm_error *error);
+void chat_close(struct chat_session *chat);
 
 // Has the model answer the conversation as it is, shows the answer while it comes and adds it. Only what is new since the
 // last answer is evaluated. YALM_INTERRUPTED after ^C: what was written until then is kept as the answer. On another error
 // the conversation is as it was.
-yalm_status chat_answer(struct chat *chat, yalm_error *error);
+yalm_status chat_answer(struct chat_session *chat, yalm_error *error);

@@ -9,7 +9,7 @@
 
 // ---------------------------------------------------------------- the session
 
-static yalm_status open_again(struct chat *chat, bool quiet, yalm_error *error)
+static yalm_status open_again(struct chat_session *chat, bool quiet, yalm_error *error)
 {
     yalm_session_options how = session_options(chat->options);
     close_session(chat->session);
@@ -20,7 +20,7 @@ static yalm_status open_again(struct chat *chat, bool quiet, yalm_error *error)
     return YALM_OK;
 }
 
-yalm_status chat_open(struct chat *chat, yalm_error *error)
+yalm_status chat_open(struct chat_session *chat, yalm_error *error)
 {
     const struct options *options = chat->options;
     const bool given = options_given(options, "seed") && options->seed != UINT64_MAX;
@@ -38,7 +38,7 @@ yalm_status chat_open(struct chat *chat, yalm_error *error)
     return conversation_new(&chat->conversation, options->system, error);
 }
 
-void chat_close(struct chat *chat)
+void chat_close(struct chat_session *chat)
 {
     speculation_close(&chat->speculation);
     close_session(chat->session);
@@ -49,7 +49,8 @@ void chat_close(struct chat *chat)
 // ---------------------------------------------------------------- the prompt
 
 // The conversation as the model reads it, as text and in tokens, both the caller's to free.
-static yalm_status read_conversation(const struct chat *chat, struct text *text, struct tokens *prompt, yalm_error *error)
+static yalm_status read_conversation(const struct chat_session *chat, struct text *text, struct tokens *prompt,
+                                     yalm_error *error)
 {
     char *variables = conversation_variables(&chat->conversation, &chat->options->variables);
     *text = (struct text){0};
@@ -63,12 +64,12 @@ static yalm_status read_conversation(const struct chat *chat, struct text *text,
 }
 
 // -i or -f: there is nobody to type a command.
-static bool answers_once(const struct chat *chat)
+static bool answers_once(const struct chat_session *chat)
 {
     return chat->options->prompt || chat->options->file;
 }
 
-static yalm_status check_room(const struct chat *chat, size_t n, yalm_error *error)
+static yalm_status check_room(const struct chat_session *chat, size_t n, yalm_error *error)
 {
     const int context = yalm_session_facts(chat->session)->context;
     if (n == 0)
@@ -99,7 +100,7 @@ static yalm_status evaluate(struct generator *g, yalm_error *error)
     return status;
 }
 
-static yalm_status read_prompt(struct chat *chat, struct generator *g, yalm_error *error)
+static yalm_status read_prompt(struct chat_session *chat, struct generator *g, yalm_error *error)
 {
     const double start = seconds_now();
     const int chunk = yalm_session_facts(chat->session)->chunk;
@@ -119,7 +120,7 @@ static yalm_status read_prompt(struct chat *chat, struct generator *g, yalm_erro
 }
 
 // Shows the answer while it comes.
-static yalm_status write_answer(struct chat *chat, struct generator *g, yalm_error *error)
+static yalm_status write_answer(struct chat_session *chat, struct generator *g, yalm_error *error)
 {
     const double start = seconds_now();
     yalm_status status = YALM_OK;
@@ -136,7 +137,7 @@ static yalm_status write_answer(struct chat *chat, struct generator *g, yalm_err
 }
 
 // As it was written, which its template reads again. Of channels, which a template refuses in a message, the parts.
-static yalm_status add_answer(struct chat *chat, const struct generator *g, yalm_error *error)
+static yalm_status add_answer(struct chat_session *chat, const struct generator *g, yalm_error *error)
 {
     struct conversation *conversation = &chat->conversation;
     const struct buffer *content = &g->speech.content, *reasoning = &g->speech.reasoning;
@@ -145,7 +146,7 @@ static yalm_status add_answer(struct chat *chat, const struct generator *g, yalm
     return conversation_add_answer(conversation, content->at, content->length, reasoning->at, reasoning->length, error);
 }
 
-static void say_full(const struct chat *chat)
+static void say_full(const struct chat_session *chat)
 {
     const int context = yalm_session_facts(chat->session)->context, most = yalm_model_facts(chat->model)->context_length;
     char larger[64] = "";
@@ -157,7 +158,7 @@ static void say_full(const struct chat *chat)
 }
 
 // An answer that was written becomes a message, whole or not.
-static yalm_status keep_answer(struct chat *chat, yalm_status status, struct generator *g, yalm_error *error)
+static yalm_status keep_answer(struct chat_session *chat, yalm_status status, struct generator *g, yalm_error *error)
 {
     yalm_error rest;
     if (status == YALM_INTERRUPTED || interrupted()) {
@@ -183,7 +184,7 @@ static yalm_status keep_answer(struct chat *chat, yalm_status status, struct gen
     return last != YALM_OK ? last : status;
 }
 
-static struct generator_options answer_options(const struct chat *chat, const struct text *text)
+static struct generator_options answer_options(const struct chat_session *chat, const struct text *text)
 {
     const struct options *options = chat->options;
     const bool limited = options_given(options, "n-predict") && options->n_predict >= 0;
@@ -201,7 +202,7 @@ static struct generator_options answer_options(const struct chat *chat, const st
                                       .reasoning_end = reasoning_end};
 }
 
-static yalm_status answer(struct chat *chat, const struct text *text, const struct tokens *prompt, yalm_error *error)
+static yalm_status answer(struct chat_session *chat, const struct text *text, const struct tokens *prompt, yalm_error *error)
 {
     const struct generator_options how = answer_options(chat, text);
     struct generator g = {.how = &how,
@@ -226,11 +227,11 @@ static yalm_status answer(struct chat *chat, const struct text *text, const stru
     return status;
 }
 
-yalm_status chat_answer(struct chat *chat, yalm_error *error)
+yalm_status chat_answer(struct chat_session *chat, yalm_error *error)
 {
     struct tokens prompt = {0};
     struct text text;
-    chat->turn = (struct turn){.why = ""};
+    chat->turn = (struct answered){.why = ""};
     chat->reasoning.told = (struct told){0};
     chat->reasoning.inside = false;
     chat->reasoning.last = 0;

@@ -35,20 +35,20 @@ static void print_vector(const float *vector, int dim, int format)
     puts(format == EMBED_JSON ? "]" : "");
 }
 
-struct lines {
+struct text_lines {
     yalm_text *texts; // (n), whose tokens are owned
     size_t n;
     int longest; // tokens
 };
 
-static void lines_free(struct lines *lines)
+static void lines_free(struct text_lines *lines)
 {
     for (size_t i = 0; i < lines->n; i++)
         free((void *)lines->texts[i].tokens);
     free(lines->texts);
 }
 
-static yalm_status read_line(const yalm_model *model, int flags, const char *line, size_t length, struct lines *lines,
+static yalm_status read_line(const yalm_model *model, int flags, const char *line, size_t length, struct text_lines *lines,
                              yalm_error *error)
 {
     int32_t *ids;
@@ -63,7 +63,7 @@ static yalm_status read_line(const yalm_model *model, int flags, const char *lin
 }
 
 // Lines that are too long are cut, as sentence-transformers does, and named.
-static void cut_lines(const yalm_session *session, struct lines *lines)
+static void cut_lines(const yalm_session *session, struct text_lines *lines)
 {
     enum { NAMED = 10 };
     const yalm_model_info *model = yalm_model_facts(yalm_session_model(session));
@@ -96,7 +96,7 @@ static yalm_status name_line(size_t number, const yalm_error *why, yalm_error *e
 
 // Each line, without what ends it: "\n", or "\r\n". All of them before the first vector, so that none ends an array in its
 // middle.
-static yalm_status read_lines(const yalm_model *model, int flags, const struct text *text, struct lines *lines,
+static yalm_status read_lines(const yalm_model *model, int flags, const struct text *text, struct text_lines *lines,
                               yalm_error *error)
 {
     const size_t all = count_lines(text);
@@ -115,8 +115,8 @@ static yalm_status read_lines(const yalm_model *model, int flags, const struct t
 }
 
 // As many lines at once as are sure to fill a batch, or one, where it is that one's fault.
-static yalm_status embed_lot(yalm_session *session, const struct lines *lines, size_t from, size_t n, int dim, float *vectors,
-                             yalm_error *error)
+static yalm_status embed_lot(yalm_session *session, const struct text_lines *lines, size_t from, size_t n, int dim,
+                             float *vectors, yalm_error *error)
 {
     yalm_error why = {0};
     if (yalm_embed_texts(session, lines->texts + from, (int)n, vectors, &why) == YALM_OK)
@@ -128,7 +128,7 @@ static yalm_status embed_lot(yalm_session *session, const struct lines *lines, s
 }
 
 // An empty line has no token where the model adds none: known before the first vector is printed. vector: room for one.
-static yalm_status try_empty_line(yalm_session *session, const struct lines *lines, float *vector, yalm_error *error)
+static yalm_status try_empty_line(yalm_session *session, const struct text_lines *lines, float *vector, yalm_error *error)
 {
     for (size_t i = 0; i < lines->n; i++)
         if (lines->texts[i].n == 0)
@@ -137,7 +137,7 @@ static yalm_status try_empty_line(yalm_session *session, const struct lines *lin
 }
 
 // dim: components that are printed of each vector
-static yalm_status print_vectors(yalm_session *session, const struct lines *lines, int format, int dim, yalm_error *error)
+static yalm_status print_vectors(yalm_session *session, const struct text_lines *lines, int format, int dim, yalm_error *error)
 {
     enum { LOT = 512 };
     const yalm_model *model = yalm_session_model(session);
@@ -161,7 +161,7 @@ static yalm_status print_vectors(yalm_session *session, const struct lines *line
 }
 
 // Without -T a session has at most 4,096 positions: more where a line needs them, and the model was trained for them.
-static yalm_session *open_for(const struct options *options, const yalm_model *model, const struct lines *lines,
+static yalm_session *open_for(const struct options *options, const yalm_model *model, const struct text_lines *lines,
                               yalm_error *error)
 {
     enum { USUAL = 4096, ADDED = 8 }; // what the model wants behind a text is less
@@ -177,7 +177,7 @@ static yalm_session *open_for(const struct options *options, const yalm_model *m
 static yalm_status embed_lines(const struct options *options, const yalm_model *model, const struct text *text,
                                yalm_error *error)
 {
-    struct lines lines = {0};
+    struct text_lines lines = {0};
     yalm_session *session = NULL;
     yalm_status status = read_lines(model, options->no_bos ? 0 : YALM_TOKENIZE_BOS, text, &lines, error);
     if (status == YALM_OK && (session = open_for(options, model, &lines, error)) == NULL)

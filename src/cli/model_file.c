@@ -8,9 +8,9 @@
 
 #include "cli/cache.h"
 
-enum kind { OWN, GGUF, DIRECTORY }; // OWN: or nothing that is known, of which opening says more
+enum file_kind { OWN, GGUF, DIRECTORY }; // OWN: or nothing that is known, of which opening says more
 
-static enum kind kind_of(const char *path)
+static enum file_kind kind_of(const char *path)
 {
     char magic[4] = "";
     struct stat facts;
@@ -79,7 +79,7 @@ static yalm_status resolve(const char *named, const struct options *options, cha
     char source[PATH_MAX];
     struct cache_entry entry;
     struct converter converter;
-    const enum kind kind = kind_of(named);
+    const enum file_kind kind = kind_of(named);
     *found = NULL;
     if (kind == OWN && access(named, F_OK) != 0 && errno == ENOENT)
         return cli_error(error, YALM_FAILED, "%s: No such file or directory (yalm downloads nothing: name a file that is here)",

@@ -9,7 +9,7 @@
 #include "util/round.h"
 
 // One task: the queries of some tokens' heads that share a KV head, against a range of positions.
-struct task {
+struct attend_task {
     struct cpu_state *s;
     const struct batch *batch;
     const struct cpu_kind *kind; // the layer's
@@ -46,8 +46,8 @@ static bool has_few(const struct cpu_kind *kind, int n)
 
 // The kernel on a run of consecutive slots, of which each query sees [first, last). k: (n_keys, head_dim), k_scales: (n_keys)
 // of int8.
-static void attend_keys(const struct task *task, const float *q, int slot, int n_keys, const void *k, const float *k_scales,
-                        const float *bias)
+static void attend_keys(const struct attend_task *task, const float *q, int slot, int n_keys, const void *k,
+                        const float *k_scales, const float *bias)
 {
     const struct cpu_state *s = task->s;
     const struct cpu_kind *kind = task->kind;
@@ -84,7 +84,7 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
     });
 }
 
-static void next_tile(const struct task *task)
+static void next_tile(const struct attend_task *task)
 {
     for (int i = 0; i < task->n_queries; i++) {
         task->first[i] -= KEY_TILE;
@@ -93,7 +93,7 @@ static void next_tile(const struct task *task)
 }
 
 // A run of consecutive slots whose keys the policy decodes, a tile at a time into this thread's scratch.
-static void attend_decoded(const struct task *task, const float *q, int slot, int n_keys)
+static void attend_decoded(const struct attend_task *task, const float *q, int slot, int n_keys)
 {
     const struct cpu_state *s = task->s;
     void *keys = cpu_own(s, s->decoded_keys, task->thread);
@@ -108,7 +108,7 @@ static void attend_decoded(const struct task *task, const float *q, int slot, in
 
 // Keys at positions from `from` on, whose scores fall with their distance from the task's last token: from each token they
 // fall by as much less for all keys alike, which its softmax does not see.
-static void attend_sloping(const struct task *task, const float *q, int slot, int n_keys, int64_t from)
+static void attend_sloping(const struct attend_task *task, const float *q, int slot, int n_keys, int64_t from)
 {
     const struct cpu_state *s = task->s;
     const float *scales = cpu_key_scales(s, task->layer, task->kv_head);
@@ -125,7 +125,7 @@ static void attend_sloping(const struct task *task, const float *q, int slot, in
     }
 }
 
-static void attend_slots(const struct task *task, const float *q, int slot, int n_keys)
+static void attend_slots(const struct attend_task *task, const float *q, int slot, int n_keys)
 {
     const struct cpu_state *s = task->s;
     if (cpu_decodes(s, task->layer)) {
@@ -146,7 +146,7 @@ static int clamp_to(int64_t x, int n)
 // Positions that the batch's token sees: all of its text, or what is before it; of a window, what is no further away.
 static struct sight {
     int64_t first, last;
-} sees(const struct task *task, int token)
+} sees(const struct attend_task *task, int token)
 {
     const struct batch *batch = task->batch;
     const struct kv_policy *kv = &task->kind->kv;
@@ -163,7 +163,7 @@ static struct sight {
 }
 
 // The end of the run of slots that begins at `first`. With exact bits it does not depend on how long the ring is.
-static int64_t run_end(const struct task *task, int64_t first, int64_t last)
+static int64_t run_end(const struct attend_task *task, int64_t first, int64_t last)
 {
     const struct kv_policy *kv = &task->kind->kv;
     const int64_t end = kv_run_end(kv, first, last), unit = (first / KV_ALIGNMENT + 1) * KV_ALIGNMENT;
@@ -171,7 +171,7 @@ static int64_t run_end(const struct task *task, int64_t first, int64_t last)
 }
 
 // Adds the keys at positions [from, to) to the task's queries, as far as each sees them.
-static void attend_positions(const struct task *task, int64_t from, int64_t to)
+static void attend_positions(const struct attend_task *task, int64_t from, int64_t to)
 {
     const struct cpu_state *s = task->s;
     const struct kv_policy *kv = &task->kind->kv;
@@ -197,7 +197,7 @@ static void attend_positions(const struct task *task, int64_t from, int64_t to)
 }
 
 // The sinks, for those queries from which they stand apart.
-static void attend_sinks(const struct task *task)
+static void attend_sinks(const struct attend_task *task)
 {
     const struct cpu_state *s = task->s;
     const struct kv_policy *kv = &task->kind->kv;
@@ -213,7 +213,7 @@ static void attend_sinks(const struct task *task)
                  kv->n_sinks);
 }
 
-static void task_begin(const struct task *task)
+static void task_begin(const struct attend_task *task)
 {
     const int n = task->n_queries + task->n_beside;
     memset(task->acc, 0, sizeof(float) * n * task->kind->head_dim);
@@ -224,7 +224,7 @@ static void task_begin(const struct task *task)
 }
 
 // A logit without a key counts as if one had been seen, whose value is 0. For the first of a query's parts.
-static void task_begin_first(const struct task *task)
+static void task_begin_first(const struct attend_task *task)
 {
     const float *logits = task->sink_logits;
     const int group = task->kind->group;
@@ -235,10 +235,10 @@ static void task_begin_first(const struct task *task)
     }
 }
 
-static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, const struct member *me)
+static struct attend_task task_make(struct cpu_state *s, const struct batch *batch, int layer, const struct member *me)
 {
     const struct cpu_kind *kind = cpu_kind_of(s, layer);
-    struct task task = {.s = s, .batch = batch, .kind = kind, .layer = layer, .thread = me->thread};
+    struct attend_task task = {.s = s, .batch = batch, .kind = kind, .layer = layer, .thread = me->thread};
     const size_t most = (size_t)kind->group * kind->block_tokens + ATTENTION_MOST_BESIDE;
     task.acc = cpu_own(s, s->task_scratch, me->thread);
     task.max = task.acc + most * kind->head_dim;
@@ -249,10 +249,10 @@ static struct task task_make(struct cpu_state *s, const struct batch *batch, int
     return task;
 }
 
-static struct task task_of_step(struct cpu_state *s, const struct batch *batch, const struct step *step,
-                                const struct member *me)
+static struct attend_task task_of_step(struct cpu_state *s, const struct batch *batch, const struct step *step,
+                                       const struct member *me)
 {
-    struct task task = task_make(s, batch, step->layer, me);
+    struct attend_task task = task_make(s, batch, step->layer, me);
     task.softcap = step->number;
     task.sink_logits = step->weights->sink_logits;
     task.slopes = s->weights->alibi_slopes;
@@ -262,7 +262,7 @@ static struct task task_of_step(struct cpu_state *s, const struct batch *batch, 
 // Exact bits: a query's result is not to depend on those that stand beside it. The kernel in floats takes more than 8 queries
 // in blocks of 192 keys, from the first that any of them sees. So it gets more of them, and one that sees a key whose slot
 // begins a block. Returns where that is.
-static int64_t stand_beside(struct task *task, int64_t first)
+static int64_t stand_beside(struct attend_task *task, int64_t first)
 {
     enum { MORE_THAN_FEW = ATTENTION_MOST_BESIDE + 1 };
     _Static_assert(KV_ALIGNMENT % ATTEND_BLOCK_KEYS == 0, "blocks begin at the same positions, however long the ring is");
@@ -272,7 +272,7 @@ static int64_t stand_beside(struct task *task, int64_t first)
 }
 
 // The queries of a block of the batch's tokens, of one KV head.
-static void attend_block(struct task *task, int first_token, int tokens)
+static void attend_block(struct attend_task *task, int first_token, int tokens)
 {
     struct cpu_state *s = task->s;
     const struct cpu_kind *kind = task->kind;
@@ -308,8 +308,8 @@ static void attend_blocks(struct cpu_state *s, const struct batch *batch, const 
     const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
     const int n_kv_heads = kind->n_kv_heads, tokens = tokens_in_block(kind, batch);
     const int n_blocks = (batch->n + tokens - 1) / tokens;
-    struct task task = task_of_step(s, batch, step, me);
-    for (struct span span; team_claim_near(me, n_blocks * n_kv_heads, 1, &span);)
+    struct attend_task task = task_of_step(s, batch, step, me);
+    for (struct grains span; team_claim_near(me, n_blocks * n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             task.kv_head = i / n_blocks;
             attend_block(&task, (n_blocks - 1 - i % n_blocks) * tokens, tokens);
@@ -317,22 +317,22 @@ static void attend_blocks(struct cpu_state *s, const struct batch *batch, const 
 }
 
 // The positions that the task's tokens see, and the parts that these are cut into.
-struct seen {
+struct parts_seen {
     int64_t from, to;
     int n_parts;
 };
 
-static struct seen task_sees(const struct task *task)
+static struct parts_seen task_sees(const struct attend_task *task)
 {
     const int64_t position = task->batch->position + task->first_token;
-    struct seen seen = {kv_first_visible(&task->kind->kv, position), position + task->n_tokens, 0};
+    struct parts_seen seen = {kv_first_visible(&task->kind->kv, position), position + task->n_tokens, 0};
     seen.n_parts = attention_run_parts(task->kind, (int)(seen.to - seen.from));
     return seen;
 }
 
 // One part of the keys, all the task's queries of one KV head. `begin`: where the parts of its tokens lie, (n_kv_heads,
 // n_parts); they are mostly taken one after another.
-static void attend_part(struct task *task, struct seen seen, size_t begin, int kv_head, int part)
+static void attend_part(struct attend_task *task, struct parts_seen seen, size_t begin, int kv_head, int part)
 {
     struct cpu_state *s = task->s;
     const int next = kv_head * seen.n_parts + part + 1;
@@ -362,20 +362,20 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, const s
 {
     const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
     const int n_kv_heads = kind->n_kv_heads, n_queries = block * kind->group, n_blocks = n / block;
-    struct task task = task_of_step(s, batch, step, me);
+    struct attend_task task = task_of_step(s, batch, step, me);
     task.n_tokens = block;
     task.n_queries = n_queries;
     task.first_token = first + n - block;
     const int most = task_sees(&task).n_parts; // the last block's
-    for (struct span span; team_claim_share(me, most * n_kv_heads * n_blocks, 1, &span);)
+    for (struct grains span; team_claim_share(me, most * n_kv_heads * n_blocks, 1, &span);)
         for (int i = span.first; i < span.last; i++) { // one part's keys for all blocks, while they are in the cache
             task.first_token = first + i % n_blocks * block;
-            const struct seen seen = task_sees(&task);
+            const struct parts_seen seen = task_sees(&task);
             const int part = i / n_blocks % most;
             if (part < seen.n_parts)
                 attend_part(&task, seen, (size_t)(i % n_blocks) * n_kv_heads * most, i / n_blocks / most, part);
         }
-    for (struct span span;
+    for (struct grains span;
          team_claim_share(me, n_kv_heads * n_queries * n_blocks, 4, &span);) // whose parts it has mostly computed itself
         for (int i = span.first; i < span.last; i++) {
             task.first_token = first + i % n_blocks * block;
@@ -403,7 +403,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, const
     enum { AT_ONCE = 8 }; // queries that the kernel takes
     const int d = s->far->head_dim, group = cpu_group(s), kv_head = rows->kv_head, i = kv_head * n_parts + rows->part;
     const int layer = step->layer;
-    struct task task = task_of_step(s, batch, step, me);
+    struct attend_task task = task_of_step(s, batch, step, me);
     task.kv_head = kv_head;
     task.n_tokens = 1;
     task.n_queries = group;

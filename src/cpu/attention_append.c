@@ -73,7 +73,7 @@ static void append_one(struct cpu_state *s, const struct batch *batch, const str
 
 void attention_append(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
-    for (struct span items; team_claim_near(me, batch->n * cpu_kind_of(s, step->layer)->n_kv_heads, 4, &items);) {
+    for (struct grains items; team_claim_near(me, batch->n * cpu_kind_of(s, step->layer)->n_kv_heads, 4, &items);) {
         for (int i = items.first; i < items.last; i++)
             append_one(s, batch, step, i % batch->n, i / batch->n);
         if (items.first == 0 && atomic_load_explicit(s->cancel, memory_order_relaxed))

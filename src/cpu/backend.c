@@ -110,7 +110,7 @@ static int cpu_most_apart(const void *state)
     return s->policy != &policy_dense ? 1 : s->chunk < MOST_APART ? s->chunk : MOST_APART;
 }
 
-struct fill {
+struct random_fill {
     struct cpu_state *s;
     int64_t position;
     int n;
@@ -136,7 +136,7 @@ static const float *noise_row(float *x, int n, uint64_t seed, uint64_t index)
 
 static void fill_position(void *context, int i)
 {
-    const struct fill *f = context;
+    const struct random_fill *f = context;
     struct cpu_state *s = f->s;
     float *k = s->k + (size_t)i * s->kv_dim, *v = s->v + (size_t)i * s->kv_dim; // this position's own, free between evaluations
     for (int layer = 0; layer < s->config->n_layers; layer++) {
@@ -167,7 +167,7 @@ static void fill_position(void *context, int i)
 
 static void fill_end(struct member *me, const void *arguments)
 {
-    const struct fill *f = arguments;
+    const struct random_fill *f = arguments;
     for (int layer = 0; layer < f->s->config->n_layers; layer++)
         if (cpu_kind_of(f->s, layer) == f->s->far)
             f->s->policy->appended(f->s, f->position, f->n, layer, me);
@@ -177,7 +177,7 @@ static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_
 {
     (void)error;
     struct cpu_state *s = state;
-    const struct fill fill = {s, position, n, seed};
+    const struct random_fill fill = {s, position, n, seed};
     team_for(s->team, n, fill_position, (void *)&fill);
     delta_skip(s, position, n);
     if (s->policy->appended)

@@ -246,7 +246,7 @@ static void mix_part(const struct delta_block *b, int t, int part)
 static void mix(const struct delta_block *b, struct member *me)
 {
     const int parts = 2 * b->d->n_key_heads + b->d->n_value_heads;
-    for (struct span span; team_claim(me, b->n * parts, 4, &span);)
+    for (struct grains span; team_claim(me, b->n * parts, 4, &span);)
         for (int i = span.first; i < span.last; i++)
             mix_part(b, i / parts, i % parts);
 }
@@ -262,7 +262,8 @@ static void copy_given(const struct delta_block *b, float *to, ptrdiff_t t)
 
 // What the convolution of the tokens to come will see of these, of some channels. given: what it goes over, (n, channels) of
 // the sequence; NULL: q, k and v, of which all channels are kept.
-static void keep_inputs(const struct delta_block *b, const struct delta_sequence *own, const float *given, struct span channels)
+static void keep_inputs(const struct delta_block *b, const struct delta_sequence *own, const float *given,
+                        struct grains channels)
 {
     const int before = b->d->conv_width - 1;
     const struct carried *c = &own->state->carried;
@@ -282,9 +283,9 @@ static void keep_inputs(const struct delta_block *b, const struct delta_sequence
         copy_given(b, b->given + (ptrdiff_t)t * b->channels, t);
 }
 
-static struct span all_channels(const struct delta_block *b)
+static struct grains all_channels(const struct delta_block *b)
 {
-    return (struct span){0, b->channels};
+    return (struct grains){0, b->channels};
 }
 
 // y: where the first token's values come to lie, of all heads; NULL: they are not wanted.
@@ -321,7 +322,7 @@ static void recur(const struct delta_block *b, const struct delta_sequence *own,
 static void recur_all(const struct delta_block *b, float *y, struct member *me)
 {
     const int slices = (b->d->value_dim + DELTA_COLS - 1) / DELTA_COLS, items = 1 + b->d->n_value_heads * slices;
-    for (struct span span; team_claim_near(me, n_sequences(b) * items, 1, &span);)
+    for (struct grains span; team_claim_near(me, n_sequences(b) * items, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             const struct delta_sequence own = sequence_of(b, i / items);
             const int item = i % items - 1, first = item % slices * DELTA_COLS, left = b->d->value_dim - first;
@@ -345,7 +346,7 @@ static void gate(const struct delta_block *b, float *y, struct member *me)
 {
     struct cpu_state *s = b->s;
     const int dim = b->d->value_dim;
-    for (struct span span; team_claim(me, b->n * b->d->n_value_heads, 4, &span);)
+    for (struct grains span; team_claim(me, b->n * b->d->n_value_heads, 4, &span);)
         for (ptrdiff_t i = span.first; i < span.last; i++) {
             s->kernels->rmsnorm(y + i * dim, y + i * dim, b->w->delta.value_norm, dim, s->config->norm_eps);
             multiply_gates(s, y + i * dim, s->gates + i * dim, dim);
@@ -358,7 +359,7 @@ static void gate_scan(const struct delta_block *b, float *y, struct member *me)
     struct cpu_state *s = b->s;
     const struct delta_config *d = b->d;
     const int values = delta_values(d), groups = d->scan.norm_groups ? d->scan.norm_groups : 1, dim = values / groups;
-    for (struct span span; team_claim(me, b->n * groups, 1, &span);)
+    for (struct grains span; team_claim(me, b->n * groups, 1, &span);)
         for (ptrdiff_t i = span.first; i < span.last; i++) {
             const int first = (int)(i % groups) * dim;
             const float *x = b->mixed + i / groups * b->channels + 2 * (ptrdiff_t)delta_keys(d) + first;
@@ -383,7 +384,7 @@ void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int
 }
 
 // All of a convolution alone, for some channels of a sequence: no channel depends on another.
-static void convolve_channels(const struct delta_block *b, const struct delta_sequence *own, struct span channels)
+static void convolve_channels(const struct delta_block *b, const struct delta_sequence *own, struct grains channels)
 {
     const struct cpu_state *s = b->s;
     const int width = b->channels, first = channels.first, n = channels.last - first;
@@ -404,11 +405,11 @@ void delta_convolve(struct cpu_state *s, const struct turn *turns, int n_turns, 
     enum { GRAIN = 64 }; // channels
     const struct delta_block b = block_of(s, turns, n_turns, n, layer, me->apart && n_turns == 0 && n > 1);
     const int grains = (b.channels + GRAIN - 1) / GRAIN;
-    for (struct span span; team_claim_near(me, n_sequences(&b) * grains, 1, &span);)
+    for (struct grains span; team_claim_near(me, n_sequences(&b) * grains, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             const struct delta_sequence own = sequence_of(&b, i / grains);
             const int first = i % grains * GRAIN, last = first + GRAIN;
-            convolve_channels(&b, &own, (struct span){first, last < b.channels ? last : b.channels});
+            convolve_channels(&b, &own, (struct grains){first, last < b.channels ? last : b.channels});
         }
 }
 

@@ -11,7 +11,7 @@ void gated_units(struct cpu_state *s, const struct unit_products *units, const f
     const struct matrix *gate = units->gate.w;
     matmul_pack(s, me, units->types, h, n, gate->cols);
     const int needed = n > 0 ? gate->rows : 0;
-    for (struct span rows; matmul_claim(s, me, gate, needed, n, &rows);) {
+    for (struct grains rows; matmul_claim(s, me, gate, needed, n, &rows);) {
         const int n_rows = rows.last - rows.first;
         matmul_rows(s, me, &units->gate, rows, h, n);
         const float *up = matmul_rows_here(s, me, units->up, units->up_bias, rows, h, n);
@@ -33,7 +33,7 @@ void plain_units(struct cpu_state *s, const struct product *up, type_set types, 
 {
     const struct matrix *w = up->w;
     matmul_pack(s, me, types, h, n, w->cols);
-    for (struct span rows; matmul_claim(s, me, w, n > 0 ? w->rows : 0, n, &rows);) {
+    for (struct grains rows; matmul_claim(s, me, w, n > 0 ? w->rows : 0, n, &rows);) {
         matmul_rows(s, me, up, rows, h, n);
         for (ptrdiff_t t = 0; t < n; t++) {
             float *y = up->y + t * w->rows + rows.first;
@@ -160,7 +160,7 @@ static void route(struct cpu_state *s, const struct step *step, int n)
 void experts_route(struct cpu_state *s, const struct step *step, const float *h, int n, struct member *me)
 {
     matmul_shared(s, me, &(struct product){step->w[0], step->bias[0], s->router_logits}, 1, h, n);
-    for (struct span once; team_claim(me, 1, 1, &once);)
+    for (struct grains once; team_claim(me, 1, 1, &once);)
         route(s, step, n);
 }
 
@@ -174,7 +174,7 @@ struct expert_round experts_begin(struct cpu_state *s, const struct step *step, 
 {
     const ptrdiff_t dim = s->config->hidden_dim;
     if (sums_apart(step))
-        for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        for (struct grains tokens; team_claim(me, n, 1, &tokens);)
             memset(s->expert_sum + tokens.first * dim, 0, sizeof(float) * (tokens.last - tokens.first) * dim);
     struct expert_round round = {0};
     for (int e = 0; e < s->config->n_experts; e++) {
@@ -196,7 +196,7 @@ void experts_gather(struct cpu_state *s, const struct step *step, struct expert_
     round->n = repeated ? 0 : s->expert_n[e];
     round->last = s->expert_last[e];
     round->w = &step->weights->experts[e];
-    for (struct span mine; team_claim(me, round->n, 1, &mine);)
+    for (struct grains mine; team_claim(me, round->n, 1, &mine);)
         for (ptrdiff_t t = mine.first; t < mine.last; t++)
             memcpy(s->expert_in + t * dim, h + tokens[t] * dim, sizeof(float) * dim);
 }
@@ -223,7 +223,7 @@ void experts_add(struct cpu_state *s, const struct step *step, const struct expe
     const float *scale = s->expert_scale + (size_t)round->number * s->chunk;
     float *sum = sums_apart(step) ? s->expert_sum : cpu_residual(s);
     matmul_pack(s, me, round->down_types, s->expert_units, n, down->cols);
-    for (struct span rows; matmul_claim(s, me, down, n > 0 ? (int)dim : 0, n, &rows);) {
+    for (struct grains rows; matmul_claim(s, me, down, n > 0 ? (int)dim : 0, n, &rows);) {
         const int n_rows = rows.last - rows.first;
         const float *branch = matmul_rows_here(s, me, down, round->w->down_bias, rows, s->expert_units, n);
         for (ptrdiff_t i = 0; i < n; i++)

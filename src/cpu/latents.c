@@ -193,7 +193,7 @@ static void expand(const struct expanding *x, struct member *me)
 {
     const int blocks = (int)((x->to - x->from + GRAIN_KEYS - 1) / GRAIN_KEYS);
     int turned = -1;
-    for (struct span span; team_claim_near(me, x->s->config->n_heads * blocks, 1, &span);)
+    for (struct grains span; team_claim_near(me, x->s->config->n_heads * blocks, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             const int head = i / blocks;
             const int64_t from = x->from + (int64_t)(i % blocks) * GRAIN_KEYS;
@@ -266,7 +266,7 @@ void latents_attend(struct cpu_state *s, const struct batch *batch, const struct
         x.first_range = x.from == begin;
         x.last_range = x.to == end;
         expand(&x, me);
-        for (struct span span; team_claim_near(me, n_heads * blocks, 1, &span);)
+        for (struct grains span; team_claim_near(me, n_heads * blocks, 1, &span);)
             for (int i = span.first; i < span.last; i++) {
                 const int token = (blocks - 1 - i % blocks) * tokens, left = batch->n - token;
                 if (left > 0)

@@ -153,7 +153,7 @@ static void learn_head(const struct class *class, const struct workplace *w, int
 static void learn_heads(struct member *me, const void *arguments)
 {
     const struct lesson *lesson = arguments;
-    for (struct span heads; team_claim(me, lesson->n_heads, 1, &heads);)
+    for (struct grains heads; team_claim(me, lesson->n_heads, 1, &heads);)
         for (int i = heads.first; i < heads.last; i++) {
             const struct class *class = lesson->class;
             struct workplace w;

@@ -36,26 +36,26 @@ enum { BLOCK_ROWS = 128 };
 enum { OBSERVED_COLUMNS = 96 };
 
 // Tokens [first, first + n) of a step.
-struct part {
+struct token_part {
     int first, n;
     bool apart;
 };
 
 // Those that are not apart come first.
-static void parts_of(struct part parts[2], const struct member *me, int n)
+static void parts_of(struct token_part parts[2], const struct member *me, int n)
 {
     const int apart = me->apart < n ? me->apart : n;
-    parts[0] = (struct part){0, n - apart, false};
-    parts[1] = (struct part){n - apart, apart, true};
+    parts[0] = (struct token_part){0, n - apart, false};
+    parts[1] = (struct token_part){n - apart, apart, true};
 }
 
 // Of quantised matrices, whose groups are quantised each by itself.
-static int group_size(const struct part *part)
+static int group_size(const struct token_part *part)
 {
     return part->apart && part->n > 0 ? even_groups(part->n, QUANT_FEW) : part->n;
 }
 
-static uint8_t *quantised_at(const struct cpu_state *s, const struct part *part)
+static uint8_t *quantised_at(const struct cpu_state *s, const struct token_part *part)
 {
     return part->first ? s->quantised_last : s->quantised;
 }
@@ -70,7 +70,7 @@ size_t matmul_groups_bytes(const struct cpu_state *s, int n, int cols)
     return (size_t)((n + QUANT_FEW - 1) / QUANT_FEW) * group_bytes(s, cols);
 }
 
-static void quantise_groups(struct cpu_state *s, const struct part *part, const float *x, int cols, struct span span)
+static void quantise_groups(struct cpu_state *s, const struct token_part *part, const float *x, int cols, struct grains span)
 {
     const int size = group_size(part), end = part->first + part->n;
     const struct quant_form *form = plan_quant_form_of(&s->plan, size, part->apart);
@@ -97,20 +97,20 @@ static const struct matmul16 *matmul16_of_step(const struct cpu_state *s, type_s
 
 void matmul_pack(struct cpu_state *s, struct member *me, type_set types, const float *x, int n, int cols)
 {
-    struct part parts[2]; // those apart, whose first form is floats or quantised, are in neither of the packed ones
+    struct token_part parts[2]; // those apart, whose first form is floats or quantised, are in neither of the packed ones
     parts_of(parts, me, n);
     const int together = parts[0].n;
     unsigned ever = plan_all_forms(&s->plan, types), now[2];
     for (int i = 0; i < 2; i++)
         now[i] = parts[i].n > 0 ? plan_forms(&s->plan, types, parts[i].n, parts[i].apart) : 0;
     if (ever & 1u << TOKENS_PACKED)
-        for (struct span span; team_claim_near(me, now[0] & 1u << TOKENS_PACKED ? cols : 0, 128, &span);)
+        for (struct grains span; team_claim_near(me, now[0] & 1u << TOKENS_PACKED ? cols : 0, 128, &span);)
             s->kernels->pack_tokens(s->packed, x, cols, together, cols, span.first, span.last);
     if (ever & 1u << TOKENS_16_BITS)
-        for (struct span span; team_claim_near(me, now[0] & 1u << TOKENS_16_BITS ? cols : 0, MATMUL16_BLOCK, &span);)
+        for (struct grains span; team_claim_near(me, now[0] & 1u << TOKENS_16_BITS ? cols : 0, MATMUL16_BLOCK, &span);)
             matmul16_of_step(s, types, together)->pack(s->halves, x, cols, together, cols, span.first, span.last);
     if (ever & 1u << TOKENS_QUANTISED)
-        for (struct span span;
+        for (struct grains span;
              team_claim_near(me, (now[0] | now[1]) & 1u << TOKENS_QUANTISED ? cols : 0, quantise_grain(n), &span);)
             for (int i = 0; i < 2; i++)
                 if (now[i] & 1u << TOKENS_QUANTISED)
@@ -127,7 +127,7 @@ static bool is_few(const struct cpu_state *s, const struct member *me, int n)
     return me->apart >= n || n <= s->plan.most_few;
 }
 
-bool matmul_claim(const struct cpu_state *s, struct member *me, const struct matrix *w, int rows, int n, struct span *span)
+bool matmul_claim(const struct cpu_state *s, struct member *me, const struct matrix *w, int rows, int n, struct grains *span)
 {
     if (is_few(s, me, n))
         return team_claim_share(me, rows, few_grain(w), span);
@@ -160,7 +160,7 @@ void matmul_ahead(const struct cpu_state *s, struct member *me, const struct mat
 }
 
 // y (n, ldy) *= the rows' scales.
-static void scale_rows(float *y, ptrdiff_t ldy, const struct matrix *w, struct span rows, int n)
+static void scale_rows(float *y, ptrdiff_t ldy, const struct matrix *w, struct grains rows, int n)
 {
     for (ptrdiff_t t = 0; t < n; t++)
         for (int r = rows.first; r < rows.last; r++)
@@ -168,7 +168,7 @@ static void scale_rows(float *y, ptrdiff_t ldy, const struct matrix *w, struct s
 }
 
 // Of more tokens than matvec takes, by `product`, which is of unpacked_type(w's type).
-static void many_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
+static void many_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct grains rows, float *y,
                       ptrdiff_t ldy, void (*product)(const struct product_args *args), const float *packed, int n)
 {
     struct product_args args = {
@@ -195,7 +195,7 @@ static void many_rows(struct cpu_state *s, const struct member *me, const struct
 }
 
 // Rows that each of several groups of tokens multiplies while they are in the cache; all, where there is one group.
-static int rows_of_groups(const struct matrix *w, struct span rows, bool several)
+static int rows_of_groups(const struct matrix *w, struct grains rows, bool several)
 {
     const int all = rows.last - rows.first,
               some = (int)round_up(GROUPS_BYTES / dtype_row_bytes(w->dtype, w->cols) + 1, ROW_UNIT);
@@ -203,7 +203,7 @@ static int rows_of_groups(const struct matrix *w, struct span rows, bool several
 }
 
 // By a matrix of floats as decode's are multiplied, of however many tokens where they are apart.
-static void few_rows(struct cpu_state *s, const struct matrix *w, struct span rows, float *y, ptrdiff_t ldy, const float *x,
+static void few_rows(struct cpu_state *s, const struct matrix *w, struct grains rows, float *y, ptrdiff_t ldy, const float *x,
                      int n)
 {
     const int size = even_groups(n, s->kernels->matvec_max), block = rows_of_groups(w, rows, size < n);
@@ -215,8 +215,8 @@ static void few_rows(struct cpu_state *s, const struct matrix *w, struct span ro
 }
 
 // By a matrix that is quantised, by each group of the tokens.
-static void quantised_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
-                           ptrdiff_t ldy, const struct part *part)
+static void quantised_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct grains rows, float *y,
+                           ptrdiff_t ldy, const struct token_part *part)
 {
     const int n = part->n, size = group_size(part), block = rows_of_groups(w, rows, size < n);
     const struct quant_form *form = plan_quant_form_of(&s->plan, size, part->apart);
@@ -240,8 +240,8 @@ static void quantised_rows(struct cpu_state *s, const struct member *me, const s
     }
 }
 
-static void multiply_part(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
-                          ptrdiff_t ldy, const float *x, const struct part *part)
+static void multiply_part(struct cpu_state *s, const struct member *me, const struct matrix *w, struct grains rows, float *y,
+                          ptrdiff_t ldy, const float *x, const struct token_part *part)
 {
     const struct cpu_kernels *kernels = s->kernels;
     const int n = part->n;
@@ -268,9 +268,9 @@ static void multiply_part(struct cpu_state *s, const struct member *me, const st
 
 // y: (n, ldy), from row rows.first on.
 static void multiply_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, const float *bias,
-                          struct span rows, float *y, ptrdiff_t ldy, const float *x, int n)
+                          struct grains rows, float *y, ptrdiff_t ldy, const float *x, int n)
 {
-    struct part parts[2];
+    struct token_part parts[2];
     parts_of(parts, me, n);
     for (int i = 0; i < 2; i++)
         if (parts[i].n > 0)
@@ -282,7 +282,8 @@ static void multiply_rows(struct cpu_state *s, const struct member *me, const st
             s->kernels->add(y + t * ldy, bias + rows.first, rows.last - rows.first);
 }
 
-void matmul_rows(struct cpu_state *s, const struct member *me, const struct product *p, struct span rows, const float *x, int n)
+void matmul_rows(struct cpu_state *s, const struct member *me, const struct product *p, struct grains rows, const float *x,
+                 int n)
 {
     multiply_rows(s, me, p->w, p->bias, rows, p->y + rows.first, p->w->rows, x, n);
 }
@@ -300,7 +301,7 @@ size_t matmul_rows_here_floats(const struct cpu_state *s)
 }
 
 float *matmul_rows_here(struct cpu_state *s, const struct member *me, const struct matrix *w, const float *bias,
-                        struct span rows, const float *x, int n)
+                        struct grains rows, const float *x, int n)
 {
     float *y = cpu_own(s, s->rows_here, me->thread);
     multiply_rows(s, me, w, bias, rows, y, rows.last - rows.first, x, n);
@@ -317,13 +318,13 @@ void matmul_shared(struct cpu_state *s, struct member *me, const struct product 
         types |= type_bit(products[i].w->dtype);
     }
     matmul_pack(s, me, types, x, n, products[0].w->cols);
-    for (struct span claim; matmul_claim(s, me, products[0].w, total, n, &claim);)
+    for (struct grains claim; matmul_claim(s, me, products[0].w, total, n, &claim);)
         for (int i = 0, base = 0; i < n_products; base += products[i].w->rows, i++) {
             const int rows = products[i].w->rows;
             const int first = claim.first > base ? claim.first - base : 0;
             const int last = claim.last < base + rows ? claim.last - base : rows;
             if (first < last)
-                matmul_rows(s, me, &products[i], (struct span){first, last}, x, n);
+                matmul_rows(s, me, &products[i], (struct grains){first, last}, x, n);
         }
 }
 
@@ -333,7 +334,7 @@ void matmul_narrow(struct cpu_state *s, struct member *me, const struct product 
     enum { ROWS = 8 };
     const int rows = products[0].w->rows, cols = products[0].w->cols, blocks = (rows + ROWS - 1) / ROWS,
               most = s->kernels->matvec_max;
-    for (struct span span; team_claim(me, (n + most - 1) / most * n_products * blocks, 1, &span);)
+    for (struct grains span; team_claim(me, (n + most - 1) / most * n_products * blocks, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             const struct product *p = &products[i / blocks % n_products];
             const int first = i % blocks * ROWS, t = i / blocks / n_products * most;
@@ -348,7 +349,7 @@ void matmul_heads(struct cpu_state *s, struct member *me, const struct matrix *w
 {
     const int rows = w->rows / heads->n, blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS, most = s->kernels->matvec_max;
     const ptrdiff_t ldx = (ptrdiff_t)heads->n * heads->in, ldy = (ptrdiff_t)heads->n * heads->out;
-    for (struct span span; team_claim_near(me, heads->n * blocks, 1, &span);)
+    for (struct grains span; team_claim_near(me, heads->n * blocks, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             const int head = i / blocks, first = i % blocks * BLOCK_ROWS;
             const int last = rows - first < BLOCK_ROWS ? rows : first + BLOCK_ROWS;
@@ -365,7 +366,7 @@ void matmul_heads(struct cpu_state *s, struct member *me, const struct matrix *w
 
 // Of rows of a block of columns: their products with those before them, and with themselves, added up over n tokens. Columns
 // are multiplied as tokens and weights are, and the tokens are what is added up.
-static void add_products(const struct cpu_state *s, const struct member *me, float *to, int block, struct span rows,
+static void add_products(const struct cpu_state *s, const struct member *me, float *to, int block, struct grains rows,
                          const float *turned, int n)
 {
     enum { COLUMNS = 128 };
@@ -400,7 +401,7 @@ void matmul_observe(const struct cpu_state *s, struct member *me, struct input_s
     if (!sums)
         return;
     struct input_sums *of = &sums[input];
-    for (struct span mine; team_claim(me, n > 0 ? cols : 0, GRAIN, &mine);) {
+    for (struct grains mine; team_claim(me, n > 0 ? cols : 0, GRAIN, &mine);) {
         for (ptrdiff_t t = 0; t < n; t++)
             for (int i = mine.first; i < mine.last; i++)
                 of->squares[i] += (double)x[t * cols + i] * (double)x[t * cols + i];
@@ -412,11 +413,11 @@ void matmul_observe(const struct cpu_state *s, struct member *me, struct input_s
     }
     const int block = importance_block(cols);
     // Only a claim keeps the sums alive: a member that comes late must not look whether there are products.
-    for (struct span mine; team_claim(me, n > 0 ? cols : 0, GRAIN, &mine);)
+    for (struct grains mine; team_claim(me, n > 0 ? cols : 0, GRAIN, &mine);)
         for (int i = mine.first, last; i < mine.last && of->products; i = last) {
             const ptrdiff_t first = i / block * block; // of its block
             last = first + block < mine.last ? (int)first + block : mine.last;
-            add_products(s, me, of->products + first * block, block, (struct span){i - (int)first, last - (int)first},
+            add_products(s, me, of->products + first * block, block, (struct grains){i - (int)first, last - (int)first},
                          of->turned + first * n, n);
         }
 }

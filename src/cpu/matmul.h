@@ -40,7 +40,8 @@ size_t matmul_groups_bytes(const struct cpu_state *state, int n, int cols); // w
 void matmul_pack(struct cpu_state *state, struct member *me, type_set types, const float *x, int n, int cols);
 
 // The next rows of a step of `rows` rows, most of them of matrices like w.
-bool matmul_claim(const struct cpu_state *state, struct member *me, const struct matrix *w, int rows, int n, struct span *span);
+bool matmul_claim(const struct cpu_state *state, struct member *me, const struct matrix *w, int rows, int n,
+                  struct grains *span);
 
 // What the member will read next (n_matrices matrices in one step), to be fetched while it waits for others. Before the claims
 // of the step before.
@@ -49,13 +50,13 @@ void matmul_ahead(const struct cpu_state *state, struct member *me, const struct
 // Rows that a claim of many tokens' has at most, whatever the matrix.
 int matmul_most_rows(const struct cpu_state *s);
 
-void matmul_rows(struct cpu_state *state, const struct member *me, const struct product *product, struct span rows,
+void matmul_rows(struct cpu_state *state, const struct member *me, const struct product *product, struct grains rows,
                  const float *x, int n);
 
 // The same, where what the rows give is wanted by this member at once, and by nobody later: y (n, rows.last - rows.first), in
 // memory of the member's own, which stays in its cache. It lasts until the next such call.
 float *matmul_rows_here(struct cpu_state *state, const struct member *me, const struct matrix *w, const float *bias,
-                        struct span rows, const float *x, int n);
+                        struct grains rows, const float *x, int n);
 size_t matmul_rows_here_floats(const struct cpu_state *state); // a member's
 
 // What matrices read, observed for importance (model/importance.h): adds the squares and products of n tokens' x (n, cols) to

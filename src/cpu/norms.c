@@ -5,7 +5,7 @@ void norm_tokens(struct cpu_state *s, struct member *me, float *y, const float *
 {
     const int dim = s->config->hidden_dim;
     const float eps = s->config->norm_eps;
-    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+    for (struct grains tokens; team_claim(me, n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
             if (s->config->layer_norm)
                 s->kernels->layernorm(y + t * dim, x + t * dim, weight, bias, dim, eps);
@@ -19,7 +19,7 @@ void norm_and_add(struct cpu_state *s, struct member *me, float *y, const float 
 {
     const int dim = s->config->hidden_dim;
     const float eps = s->config->norm_eps;
-    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+    for (struct grains tokens; team_claim(me, n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
             float *h = y + t * dim;
             if (own)
@@ -48,7 +48,7 @@ static void norm_latents(struct cpu_state *s, const struct layer_weights *w, str
 {
     const struct latent_config *d = &s->config->latent;
     const ptrdiff_t dim = s->config->head_dim;
-    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+    for (struct grains tokens; team_claim(me, n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
             s->kernels->rmsnorm(s->k + t * dim, s->k + t * dim, w->k_norm, d->kv_rank, d->norm_eps);
             if (d->q_rank)
@@ -70,7 +70,7 @@ void norm_heads(struct cpu_state *s, const struct step *step, struct member *me,
                                   heads_of(s->k, k_norm, kind->kv_dim, whole ? kind->kv_dim : kind->head_dim),
                                   heads_of(s->v, of_v ? s->ones : NULL, kind->kv_dim, kind->head_dim)};
     const int all = heads[0].n + heads[1].n + heads[2].n;
-    for (struct span parts; team_claim(me, n * all, 4, &parts);)
+    for (struct grains parts; team_claim(me, n * all, 4, &parts);)
         for (int i = parts.first; i < parts.last; i++) {
             const struct heads *of = heads;
             int part = i % all;

@@ -13,7 +13,7 @@
 #include "cpu/shares.h"
 #include "model/rope.h"
 
-float *walk_buffer(const struct walk *k, enum buffer which)
+float *walk_buffer(const struct walk *k, enum recipe_buffer which)
 {
     const struct cpu_state *s = k->s;
     float *const all[BUFFERS] = {[BUFFER_X] = s->x,           [BUFFER_Q] = s->q,
@@ -48,7 +48,7 @@ static void embed(const struct walk *k, const struct step *step)
 {
     struct cpu_state *s = k->s;
     const struct matrix *e = step->table;
-    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+    for (struct grains tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
         for (int t = tokens.first; t < tokens.last; t++) {
             const struct turn turn = turn_of(k, t);
             input_row(s, e, turn.token, step->number, s->x + (size_t)t * e->cols);
@@ -70,7 +70,7 @@ static void pair(const struct walk *k, const struct step *step, const float *x)
 {
     struct cpu_state *s = k->s;
     const ptrdiff_t dim = s->config->hidden_dim;
-    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+    for (struct grains tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
             float *to = s->units + 2 * t * dim;
             memcpy(to, x + t * dim, sizeof *to * dim);
@@ -92,7 +92,7 @@ static void project(const struct walk *k, const struct step *step, const float *
 static void mix_inputs(const struct walk *k, const struct step *step)
 {
     const ptrdiff_t width = step->table->cols;
-    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+    for (struct grains tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++)
             input_mix(k->s, step, turn_of(k, (int)t).token, k->s->inputs + t * width, k->s->units + t * width);
 }
@@ -109,7 +109,7 @@ static void attend_apart(const struct walk *k, const struct step *step)
     struct cpu_state *s = k->s;
     const struct pass *pass = k->pass;
     const ptrdiff_t q_dim = cpu_kind_of(s, step->layer)->q_dim, kv_dim = cpu_kind_of(s, step->layer)->kv_dim;
-    for (struct span turns; team_claim(k->me, pass->n_turns, 1, &turns);)
+    for (struct grains turns; team_claim(k->me, pass->n_turns, 1, &turns);)
         for (ptrdiff_t t = turns.first; t < turns.last; t++) {
             const struct cpu_state *own = pass->turns[t].state;
             memcpy(own->q, s->q + t * q_dim, sizeof *s->q * q_dim);
@@ -121,7 +121,7 @@ static void attend_apart(const struct walk *k, const struct step *step)
         }
     for (int t = 0; t < pass->n_turns; t++)
         attend(pass->turns[t].state, &(struct batch){.n = 1, .position = pass->turns[t].position, .apart = true}, step, k->me);
-    for (struct span turns; team_claim(k->me, pass->n_turns, 1, &turns);)
+    for (struct grains turns; team_claim(k->me, pass->n_turns, 1, &turns);)
         for (ptrdiff_t t = turns.first; t < turns.last; t++)
             memcpy(s->attended + t * q_dim, pass->turns[t].state->attended, sizeof *s->attended * q_dim);
 }
@@ -130,7 +130,7 @@ static void gate_outputs(const struct walk *k, int layer)
 {
     struct cpu_state *s = k->s;
     const int dim = cpu_kind_of(s, layer)->head_dim;
-    for (struct span heads; team_claim(k->me, k->batch.n * s->config->n_heads, 4, &heads);)
+    for (struct grains heads; team_claim(k->me, k->batch.n * s->config->n_heads, 4, &heads);)
         for (ptrdiff_t i = heads.first; i < heads.last; i++)
             s->kernels->sigmoid_multiply(s->attended + i * dim, s->gates + i * dim, dim);
 }
@@ -147,7 +147,7 @@ static void add(const struct walk *k, const struct step *step, const float *x)
         return;
     }
     matmul_pack(s, k->me, type_bit(w->dtype), x, n, w->cols);
-    for (struct span rows; matmul_claim(s, k->me, w, w->rows, n, &rows);) {
+    for (struct grains rows; matmul_claim(s, k->me, w, w->rows, n, &rows);) {
         const int n_rows = rows.last - rows.first;
         const float *branch = matmul_rows_here(s, k->me, w, step->bias[0], rows, x, n);
         for (ptrdiff_t t = 0; t < n; t++)
@@ -182,7 +182,7 @@ static void weigh_units(const struct walk *k, const struct step *step, const flo
     struct cpu_state *s = k->s;
     const struct matrix *router = &step->weights->shared_router;
     const int units = step->weights->shared.down.cols;
-    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+    for (struct grains tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
             float logit;
             s->kernels->matvec[DTYPE_FP32](&logit, 1, router->data, 0, 1, router->cols, x + t * router->cols, router->cols, 1,
@@ -198,7 +198,7 @@ static void gate_input(const struct walk *k, const struct step *step, const floa
     struct cpu_state *s = k->s;
     const int dim = step->w[0]->rows;
     matmul_shared(s, k->me, &(struct product){step->w[0], NULL, s->units}, 1, x, k->batch.n);
-    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+    for (struct grains tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++)
             s->kernels->activate[step->activation](s->units + t * dim,
                                                    s->inputs + (t * s->config->n_layers + step->layer) * dim, dim);
@@ -207,7 +207,7 @@ static void gate_input(const struct walk *k, const struct step *step, const floa
 static void scale_stream(const struct walk *k, float scale)
 {
     const ptrdiff_t dim = k->s->config->hidden_dim;
-    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+    for (struct grains tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
         for (ptrdiff_t i = tokens.first * dim; i < tokens.last * dim; i++)
             k->s->x[i] *= scale;
 }
@@ -216,7 +216,7 @@ static void cap_logits(const struct walk *k, float *logits, float cap)
 {
     enum { GRAIN = 1024 }; // logits
     const int vocab = k->s->config->vocab_size, grains = (vocab + GRAIN - 1) / GRAIN;
-    for (struct span span; team_claim(k->me, k->batch.n * grains, 1, &span);)
+    for (struct grains span; team_claim(k->me, k->batch.n * grains, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             const int first = i % grains * GRAIN;
             k->s->kernels->softcap(logits + (size_t)(i / grains) * vocab + first, cap,

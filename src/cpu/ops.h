@@ -23,7 +23,7 @@ struct walk {
 };
 
 // The rows of a step's buffer.
-float *walk_buffer(const struct walk *walk, enum buffer which);
+float *walk_buffer(const struct walk *walk, enum recipe_buffer which);
 
 // One step's op: steps of a run (team.h). x: what it reads.
 void walk_perform(const struct walk *walk, const struct step *step, const float *x);

@@ -48,7 +48,7 @@ static void narrow(struct walk *k)
     struct cpu_state *s = k->s;
     const size_t last = (size_t)k->batch.n - 1, dim = s->config->hidden_dim;
     const size_t inputs = (size_t)s->config->n_layers * s->config->layer_input_dim;
-    for (struct span once; team_claim(k->me, 1, 1, &once);) {
+    for (struct grains once; team_claim(k->me, 1, 1, &once);) {
         memmove(s->x, s->x + last * dim, sizeof *s->x * dim);
         if (s->inputs)
             memmove(s->inputs, s->inputs + last * inputs, sizeof *s->inputs * inputs);
@@ -76,7 +76,7 @@ static void keep_hidden(const struct walk *k)
     if (k->batch.hidden && (s->config->mtp.normed || k->batch.normed) && s->weights->norm)
         norm_tokens(s, k->me, k->batch.hidden, s->x, s->weights->norm, s->weights->norm_bias, k->batch.n);
     else if (k->batch.hidden)
-        for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+        for (struct grains tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
             memcpy(k->batch.hidden + (size_t)tokens.first * dim, s->x + (size_t)tokens.first * dim,
                    sizeof *s->x * dim * (size_t)(tokens.last - tokens.first));
 }

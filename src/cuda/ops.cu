@@ -6,7 +6,7 @@
 
 // ------------------------------------------------------------------------------------------ attention
 
-static yalm_status normalise_heads(const struct run *r, const struct step *step, yalm_error *error)
+static yalm_status normalise_heads(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct layer_weights *w = step->weights;
@@ -28,7 +28,7 @@ static yalm_status normalise_heads(const struct run *r, const struct step *step,
 }
 
 // What puts a layer's queries, keys and values where they belong.
-static struct rope_append append_of(const struct run *r, const struct step *step)
+static struct rope_append append_of(const struct pass *r, const struct step *step)
 {
     const struct cuda_state *s = r->s;
     const struct layer_weights *w = step->weights;
@@ -56,7 +56,7 @@ static struct rope_append append_of(const struct run *r, const struct step *step
     return append;
 }
 
-static yalm_status attend(const struct run *r, const struct step *step, yalm_error *error)
+static yalm_status attend(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct attending *a = &step->attending;
@@ -77,7 +77,7 @@ static yalm_status attend(const struct run *r, const struct step *step, yalm_err
     return attention_prefill(&attention, r->n, s->attended, type_for_reader(r, step), s->stream, error);
 }
 
-static yalm_status recur(const struct run *r, const struct step *step, yalm_error *error)
+static yalm_status recur(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct attending *a = &step->attending;
@@ -101,7 +101,7 @@ static yalm_status recur(const struct run *r, const struct step *step, yalm_erro
                       error);
 }
 
-static yalm_status gate_outputs(const struct run *r, const struct step *step, yalm_error *error)
+static yalm_status gate_outputs(const struct pass *r, const struct step *step, yalm_error *error)
 {
     const size_t width = step->attending.head_dim * step->attending.n_heads;
     return sigmoid_multiply(r->s->attended, type_for_reader(r, step), r->s->gates, r->n * width, r->s->stream, error);
@@ -109,7 +109,7 @@ static yalm_status gate_outputs(const struct run *r, const struct step *step, ya
 
 // ------------------------------------------------------------------------------------------ feed-forward
 
-static yalm_status weigh(const struct run *r, const struct step *step, yalm_error *error)
+static yalm_status weigh(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     return weigh_units(s->gated, type_for_reader(r, step), step->weights->shared.gate.rows, &step->weights->shared_router, r->x,
@@ -117,7 +117,7 @@ static yalm_status weigh(const struct run *r, const struct step *step, yalm_erro
 }
 
 // And where each token goes to, for which OP_ROUTE does nothing.
-static yalm_status run_experts(const struct run *r, const struct step *step, yalm_error *error)
+static yalm_status run_experts(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct layer_weights *w = step->weights;
@@ -146,7 +146,7 @@ static yalm_status run_experts(const struct run *r, const struct step *step, yal
     return YALM_OK;
 }
 
-static yalm_status join(const struct run *r, const struct step *step, yalm_error *error)
+static yalm_status join(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct layer_weights *w = step->weights;
@@ -157,7 +157,7 @@ static yalm_status join(const struct run *r, const struct step *step, yalm_error
 
 // ------------------------------------------------------------------------------------------ the rest
 
-static yalm_status begin(const struct run *r, const struct step *step, yalm_error *error)
+static yalm_status begin(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     if (s->method)
@@ -165,7 +165,7 @@ static yalm_status begin(const struct run *r, const struct step *step, yalm_erro
     return embed(s->x, step->table, s->tokens, r->n, s->stream, error, step->number);
 }
 
-static yalm_status mix(const struct run *r, const struct step *step, yalm_error *error)
+static yalm_status mix(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const int width = s->config->layer_input_dim;
@@ -176,7 +176,7 @@ static yalm_status mix(const struct run *r, const struct step *step, yalm_error 
 
 // Many tokens' products may have 16 bits for x, which nobody keeps from being long: they read it normalised, and its length
 // comes in behind them.
-static yalm_status gate_input(const struct run *r, const struct step *step, yalm_error *error)
+static yalm_status gate_input(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct model_config *c = s->config;
@@ -189,7 +189,7 @@ static yalm_status gate_input(const struct run *r, const struct step *step, yalm
                        whole ? NULL : r->x, c->norm_eps, c->hidden_dim, r->n, (int)width, step->activation, s->stream, error);
 }
 
-yalm_status queue_step(const struct run *r, const struct step *step, yalm_error *error)
+yalm_status queue_step(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     switch (step->op) {

@@ -3,7 +3,7 @@
 #include "cuda/state.h"
 
 // What is the same for all of a run's steps.
-struct run {
+struct pass {
     struct cuda_state *s;
     int n;          // tokens
     bool selective; // attention goes by the session's method
@@ -12,4 +12,4 @@ struct run {
 };
 
 // Queues one step's op on the session's stream.
-yalm_status queue_step(const struct run *run, const struct step *step, yalm_error *error);
+yalm_status queue_step(const struct pass *run, const struct step *step, yalm_error *error);

@@ -23,7 +23,7 @@ static struct upcoming upcoming_of(const struct step *step)
     return next;
 }
 
-struct upcoming upcoming_after(const struct run *r, const struct step *step)
+struct upcoming upcoming_after(const struct pass *r, const struct step *step)
 {
     const struct recipe *recipe = &r->s->recipe;
     for (int i = (int)(step - recipe->steps) + 1; i < recipe->n; i++)
@@ -32,9 +32,9 @@ struct upcoming upcoming_after(const struct run *r, const struct step *step)
     return {};
 }
 
-enum dtype type_for_reader(const struct run *r, const struct step *step)
+enum dtype type_for_reader(const struct pass *r, const struct step *step)
 {
-    const enum buffer from = step->out[0];
+    const enum recipe_buffer from = step->out[0];
     do
         step++;
     while (step->in != from || !step->n_w);
@@ -46,7 +46,7 @@ float *residual(const struct cuda_state *s)
     return s->group ? s->branch : s->x;
 }
 
-float *buffer(const struct run *r, enum buffer which)
+float *buffer(const struct pass *r, enum recipe_buffer which)
 {
     const struct cuda_state *s = r->s;
     switch (which) {
@@ -101,7 +101,7 @@ yalm_status normalised_products(struct cuda_state *s, const struct product *prod
 
 // Where q, k and v of many tokens are one product, which is larger and so runs faster than three: rows of 16 or 32 bits that
 // lie one behind the other, and no bias. That of all three; else one without data.
-static struct matrix joined_qkv(const struct run *r, const struct matrix *q, const struct matrix *k, const struct matrix *v,
+static struct matrix joined_qkv(const struct pass *r, const struct matrix *q, const struct matrix *k, const struct matrix *v,
                                 const float *bias)
 {
     const size_t q_bytes = q->rows * dtype_row_bytes(q->dtype, q->cols), k_bytes = k->rows * dtype_row_bytes(k->dtype, k->cols);
@@ -111,13 +111,13 @@ static struct matrix joined_qkv(const struct run *r, const struct matrix *q, con
     return {joined ? first : NULL, q->dtype, q->rows + k->rows + v->rows, q->cols};
 }
 
-int pitch_of(const struct run *r, const struct layer_weights *w)
+int pitch_of(const struct pass *r, const struct layer_weights *w)
 {
     const struct matrix joined = joined_qkv(r, &w->q, &w->k, &w->v, w->q_bias);
     return joined.data ? joined.rows : 0;
 }
 
-yalm_status project(const struct run *r, const struct step *step, yalm_error *error)
+yalm_status project(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct upcoming next = upcoming_after(r, step);
@@ -133,7 +133,7 @@ yalm_status project(const struct run *r, const struct step *step, yalm_error *er
     return normalised_products(s, products, n, n_exact, r->x, step->norm, r->n, error, &next);
 }
 
-yalm_status make_branch(const struct run *r, const struct step *step, const void *y, yalm_error *error)
+yalm_status make_branch(const struct pass *r, const struct step *step, const void *y, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct upcoming next = upcoming_after(r, step);
@@ -144,7 +144,7 @@ yalm_status make_branch(const struct run *r, const struct step *step, const void
 }
 
 // Ranks normalise their sum, behind the block.
-yalm_status add(const struct run *r, const struct step *step, yalm_error *error)
+yalm_status add(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct matrix *w = step->w[0];
@@ -160,7 +160,7 @@ yalm_status add(const struct run *r, const struct step *step, yalm_error *error)
 }
 
 // Of the type that down's product takes.
-yalm_status make_units(const struct run *r, const struct step *step, yalm_error *error)
+yalm_status make_units(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct upcoming next = upcoming_after(r, step);

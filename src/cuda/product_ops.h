@@ -5,14 +5,14 @@
 // Whether n tokens' products are vectors' (matvec.cuh): one's, and those of tokens apart (apart.cu).
 bool as_vectors(const struct cuda_state *s, int n);
 // The type of what a step leaves: that which the product takes that reads it.
-enum dtype type_for_reader(const struct run *r, const struct step *step);
+enum dtype type_for_reader(const struct pass *r, const struct step *step);
 // What is multiplied next. Which experts that are nobody knows yet.
-struct upcoming upcoming_after(const struct run *r, const struct step *step);
+struct upcoming upcoming_after(const struct pass *r, const struct step *step);
 // What a block adds to: the residual stream, or what ranks sum for it.
 float *residual(const struct cuda_state *s);
-float *buffer(const struct run *r, enum buffer which);
+float *buffer(const struct pass *r, enum recipe_buffer which);
 // Floats from token to token of an attending layer's q, k and v where they are one product's; else 0.
-int pitch_of(const struct run *r, const struct layer_weights *w);
+int pitch_of(const struct pass *r, const struct layer_weights *w);
 
 // y_i = w_i rmsnorm(x) + bias_i, or of x itself where norm is NULL. Many tokens' products round their input to 16 bits where
 // the matrix has them; the first n_exact take what that loses, too.
@@ -20,8 +20,8 @@ yalm_status normalised_products(struct cuda_state *s, const struct product *prod
                                 const float *x, const float *norm, int n, yalm_error *error,
                                 const struct upcoming *next = NULL);
 // branch = w y + bias
-yalm_status make_branch(const struct run *r, const struct step *step, const void *y, yalm_error *error);
+yalm_status make_branch(const struct pass *r, const struct step *step, const void *y, yalm_error *error);
 
-yalm_status project(const struct run *r, const struct step *step, yalm_error *error);
-yalm_status add(const struct run *r, const struct step *step, yalm_error *error);
-yalm_status make_units(const struct run *r, const struct step *step, yalm_error *error);
+yalm_status project(const struct pass *r, const struct step *step, yalm_error *error);
+yalm_status add(const struct pass *r, const struct step *step, yalm_error *error);
+yalm_status make_units(const struct pass *r, const struct step *step, yalm_error *error);

@@ -2,7 +2,7 @@
 #include "cuda/ops.h"
 #include "cuda/shares.h"
 
-static yalm_status queue_all(const struct run *r, int first, int last, yalm_error *error)
+static yalm_status queue_all(const struct pass *r, int first, int last, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     for (const struct step *step = s->recipe.steps + first; step < s->recipe.steps + last; step++) {
@@ -17,13 +17,13 @@ static yalm_status queue_all(const struct run *r, int first, int last, yalm_erro
 
 yalm_status cuda_steps(struct cuda_state *s, int first, int last, int n, bool selective, yalm_error *error)
 {
-    const struct run run = {s, n, selective, s->x, NULL};
+    const struct pass run = {s, n, selective, s->x, NULL};
     return queue_all(&run, first, last, error);
 }
 
 yalm_status cuda_classify(struct cuda_state *s, float *logits, const float *x, int n, yalm_error *error)
 {
-    const struct run run = {s, n, false, x, logits};
+    const struct pass run = {s, n, false, x, logits};
     TRY(queue_all(&run, s->recipe.classifier, s->recipe.n, error));
     return s->group ? shares_gather(s, logits, n, error) : YALM_OK;
 }

@@ -30,7 +30,7 @@ struct header { // as it lies in the file
 };
 _Static_assert(sizeof(struct header) == HEADER_SIZE, "no padding");
 
-struct kind { // of layers: how its ring lies
+struct ring_kind { // of layers: how its ring lies
     uint32_t capacity, span, n_sinks, endless;
 };
 
@@ -74,9 +74,9 @@ static yalm_status get(void *context, void *bytes, size_t length)
     return count(stream, bytes, length);
 }
 
-static struct kind kind_of(const struct kv_policy *kv)
+static struct ring_kind kind_of(const struct kv_policy *kv)
 {
-    return (struct kind){(uint32_t)kv->capacity, (uint32_t)kv->span, (uint32_t)kv->n_sinks, kv->endless};
+    return (struct ring_kind){(uint32_t)kv->capacity, (uint32_t)kv->span, (uint32_t)kv->n_sinks, kv->endless};
 }
 
 // All slots that positions below high_water have been written to: those of a ring's first round. Of recurrent layers what
@@ -123,7 +123,7 @@ static yalm_status write_body(struct stream *stream, yalm_session *s, uint32_t n
 {
     yalm_status status = YALM_OK;
     for (int i = 0; i < config_n_kinds(&s->model->config) && status == YALM_OK; i++) {
-        struct kind kind = kind_of(&s->kv[i]);
+        struct ring_kind kind = kind_of(&s->kv[i]);
         status = put(stream, &kind, sizeof kind);
     }
     for (int64_t at = s->position - n_tokens; at < s->position && status == YALM_OK; at++)
@@ -257,8 +257,8 @@ static yalm_status check_header(const struct header *h, uint64_t size, yalm_sess
 static yalm_status check_kinds(struct stream *stream, const struct header *h, yalm_session *s, yalm_error *error)
 {
     for (int i = 0; i < config_n_kinds(&s->model->config); i++) {
-        struct kind found;
-        const struct kind ours = kind_of(&s->kv[i]);
+        struct ring_kind found;
+        const struct ring_kind ours = kind_of(&s->kv[i]);
         if (get(stream, &found, sizeof found) != YALM_OK)
             return unfit(stream->path, "truncated", error);
         const bool straight = h->high_water <= found.capacity && h->high_water <= ours.capacity;

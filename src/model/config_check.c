@@ -4,14 +4,14 @@
 #include "model/rope.h"
 #include "util/error.h"
 
-struct check {
+struct config_check {
     const struct model_config *config;
     const char *path; // of the file
     yalm_error *error;
 };
 
 // Of kind's layers, or with kind 0 of those that no member of `kinds` names.
-static yalm_status check_heads(const struct check *r, int kind)
+static yalm_status check_heads(const struct config_check *r, int kind)
 {
     const struct model_config *c = r->config;
     const char *path = r->path;
@@ -39,7 +39,7 @@ static bool see_alike(const struct model_config *c, int a, int b)
            config_kind_kv_heads(c, a) == config_kind_kv_heads(c, b) && config_kind_keeps(c, b);
 }
 
-static yalm_status check_sharing(const struct check *r)
+static yalm_status check_sharing(const struct config_check *r)
 {
     const struct model_config *c = r->config;
     bool met[CONFIG_MAX_KINDS] = {false}, closed[CONFIG_MAX_KINDS] = {false};
@@ -58,7 +58,7 @@ static yalm_status check_sharing(const struct check *r)
     return YALM_OK;
 }
 
-static yalm_status check_kinds(const struct check *r)
+static yalm_status check_kinds(const struct config_check *r)
 {
     yalm_status status = YALM_OK;
     for (int kind = 0; kind < config_n_kinds(r->config) && status == YALM_OK; kind++)
@@ -67,7 +67,7 @@ static yalm_status check_kinds(const struct check *r)
     return status == YALM_OK ? check_sharing(r) : status;
 }
 
-static yalm_status refuse_beside(const struct check *r, const char *fact, const char *beside)
+static yalm_status refuse_beside(const struct config_check *r, const char *fact, const char *beside)
 {
     return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': found beside %s", r->path, fact, beside);
 }
@@ -94,7 +94,7 @@ static const char *encoder_fact(const struct model_config *c)
 }
 
 // Facts of models that read a whole text at once, or have LayerNorm.
-static yalm_status check_encoder(const struct check *r)
+static yalm_status check_encoder(const struct config_check *r)
 {
     const struct model_config *c = r->config;
     const char *const fact = encoder_fact(c);
@@ -134,7 +134,7 @@ static yalm_status check_encoder(const struct check *r)
 }
 
 // Attention and a recurrence side by side, and layers that end behind either.
-static yalm_status check_scan(const struct check *r)
+static yalm_status check_scan(const struct config_check *r)
 {
     const struct model_config *c = r->config;
     bool scans = false;
@@ -149,7 +149,7 @@ static yalm_status check_scan(const struct check *r)
     return YALM_OK;
 }
 
-static yalm_status check_latent(const struct check *r)
+static yalm_status check_latent(const struct config_check *r)
 {
     const struct model_config *c = r->config;
     const struct latent_config *l = &c->latent;
@@ -173,7 +173,7 @@ static yalm_status check_latent(const struct check *r)
     return YALM_OK;
 }
 
-static yalm_status check_groups(const struct check *r)
+static yalm_status check_groups(const struct config_check *r)
 {
     const struct model_config *c = r->config;
     const int n = c->n_expert_groups, active = c->n_active_groups;
@@ -192,7 +192,7 @@ static yalm_status check_groups(const struct check *r)
 // What no single number tells.
 yalm_status config_check(const struct model_config *config, const char *config_path, yalm_error *error)
 {
-    const struct check of = {config, config_path, error}, *const r = &of;
+    const struct config_check of = {config, config_path, error}, *const r = &of;
     const struct model_config *c = r->config;
     const char *path = r->path;
     yalm_status status = check_kinds(r);

@@ -15,12 +15,12 @@ static const char head[] = "{\"__metadata__\":{\"format\":\"yalm importance\"";
 
 // ------------------------------------------------------------------------------------------ names
 
-struct visit {
+struct naming {
     importance_visitor *to;
     void *context;
 };
 
-static void visit_one(const struct visit *visit, const char *within, const char *part, int input, const struct matrix *m)
+static void visit_one(const struct naming *visit, const char *within, const char *part, int input, const struct matrix *m)
 {
     char name[NAME_ROOM];
     if (!m->data) // the model has none
@@ -29,7 +29,7 @@ static void visit_one(const struct visit *visit, const char *within, const char 
     visit->to(visit->context, name, input, m);
 }
 
-static void visit_ffn(const struct visit *visit, const char *within, int units_input, int down_input,
+static void visit_ffn(const struct naming *visit, const char *within, int units_input, int down_input,
                       const struct expert_weights *w)
 {
     visit_one(visit, within, "gate", units_input, &w->gate);
@@ -37,7 +37,7 @@ static void visit_ffn(const struct visit *visit, const char *within, int units_i
     visit_one(visit, within, "down", down_input, &w->down);
 }
 
-static void visit_layer(const struct visit *visit, const struct model_config *config, const struct layer_weights *w, int layer)
+static void visit_layer(const struct naming *visit, const struct model_config *config, const struct layer_weights *w, int layer)
 {
     const int first = importance_input(config, layer, 0);
     char within[NAME_ROOM - 16];
@@ -68,7 +68,7 @@ static void visit_layer(const struct visit *visit, const struct model_config *co
 void importance_each(const struct model_config *config, const struct model_weights *weights, importance_visitor *visit,
                      void *context)
 {
-    const struct visit to = {visit, context};
+    const struct naming to = {visit, context};
     for (int layer = 0; layer < config->n_layers; layer++)
         visit_layer(&to, config, &weights->layers[layer], layer);
     const bool tied = weights->classifier.data == weights->embedding.data;

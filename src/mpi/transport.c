@@ -14,16 +14,16 @@
 #include "util/clock.h"
 #include "util/error.h"
 
-struct place {
+struct process {
     char name[MPI_MAX_PROCESSOR_NAME];
 };
 
 struct mpi {
     MPI_Comm ranks;
     int n;
-    struct place *places;  // (n)
-    MPI_Request *requests; // (2 n): what comes, then what goes
-    MPI_Status *statuses;  // (2 n)
+    struct process *places; // (n)
+    MPI_Request *requests;  // (2 n): what comes, then what goes
+    MPI_Status *statuses;   // (2 n)
 };
 
 static const char *name(void *context, int rank)
@@ -109,7 +109,7 @@ static void leave(void *context, bool lost)
 
 static bool learn_names(struct mpi *m)
 {
-    struct place mine = {{0}};
+    struct process mine = {{0}};
     int length;
     m->places = calloc((size_t)m->n, sizeof *m->places);
     m->requests = calloc((size_t)m->n * 2, sizeof(MPI_Request));

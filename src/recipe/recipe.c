@@ -11,7 +11,7 @@ static unsigned activation_trait(const struct model_config *c)
 }
 
 // x = norm(x)
-static void norm(struct writer *out, const float *weight, const float *bias)
+static void norm(struct recipe_writer *out, const float *weight, const float *bias)
 {
     put_step(out, (struct step){.op = OP_NORM,
                                 .in = BUFFER_X,
@@ -34,7 +34,7 @@ static unsigned attention_traits(const struct model_config *c, int layer)
            (c->alibi ? TRAIT_ALIBI : 0u) | (c->latent.kv_rank ? TRAIT_LATENT : 0u);
 }
 
-static void units(struct writer *out, const struct expert_weights *ffn)
+static void units(struct recipe_writer *out, const struct expert_weights *ffn)
 {
     const struct model_config *c = out->config;
     const bool own_width = c->kinds[c->kind_of_layer[out->layer]].ffn_dim > 0;
@@ -50,7 +50,7 @@ static void units(struct writer *out, const struct expert_weights *ffn)
     put_step(out, step);
 }
 
-static void attend(struct writer *out)
+static void attend(struct recipe_writer *out)
 {
     const struct model_config *c = out->config;
     put_step(out, (struct step){.op = OP_ATTEND,
@@ -64,7 +64,8 @@ static void attend(struct writer *out)
 }
 
 // out of each head = w · in of it
-static void heads(struct writer *out, const struct matrix *w, enum buffer in, enum buffer to, struct per_head of)
+static void heads(struct recipe_writer *out, const struct matrix *w, enum recipe_buffer in, enum recipe_buffer to,
+                  struct per_head of)
 {
     put_step(out,
              (struct step){.op = OP_HEADS, .w = {w}, .n_w = 1, .in = in, .out = {to}, .heads = of, .observed = NOT_OBSERVED});
@@ -72,7 +73,7 @@ static void heads(struct writer *out, const struct matrix *w, enum buffer in, en
 
 // x += o · attention to latents. A head's score without rotation is q · (k_b latent), and so (k_b turned · q) · latent.
 // Queries are brought to the latents, which are keys and values of all heads. v_b makes each head's output of what it sees.
-static void latent_attention(struct writer *out)
+static void latent_attention(struct recipe_writer *out)
 {
     const struct model_config *c = out->config;
     const struct layer_weights *w = out->w;
@@ -97,7 +98,7 @@ static void latent_attention(struct writer *out)
 }
 
 // x += o · attention(q, k, v of rmsnorm(x)); where a scan stands beside it, that adds to x, too.
-static void attention(struct writer *out)
+static void attention(struct recipe_writer *out)
 {
     const struct model_config *c = out->config;
     const struct layer_weights *w = out->w;
@@ -133,7 +134,7 @@ static void attention(struct writer *out)
 
 // Those that a token goes through of many. Where they have norms of their own, their sum is joined to the shared expert's,
 // later.
-static void chosen_experts(struct writer *out, bool ends_block)
+static void chosen_experts(struct recipe_writer *out, bool ends_block)
 {
     const struct model_config *c = out->config;
     const struct layer_weights *w = out->w;
@@ -169,7 +170,7 @@ static void chosen_experts(struct writer *out, bool ends_block)
 
 // x += down · (activation(gate · h) ∘ (up · h)), h = rmsnorm(x); or so of the chosen experts, and of one that all tokens go
 // through. What reads x comes before what adds to it.
-static void feed_forward(struct writer *out)
+static void feed_forward(struct recipe_writer *out)
 {
     const struct model_config *c = out->config;
     const struct layer_weights *w = out->w;
@@ -198,7 +199,7 @@ static void feed_forward(struct writer *out)
 
 // ------------------------------------------------------------------------------------------ the layers' own inputs
 
-static void make_inputs(struct writer *out, const struct model_weights *w)
+static void make_inputs(struct recipe_writer *out, const struct model_weights *w)
 {
     struct step projection = {.op = OP_PROJECT, .in = BUFFER_X, .observed = NOT_OBSERVED, .n_exact = 1};
     step_multiply(&projection, &w->layer_projection, NULL, BUFFER_INPUTS);
@@ -211,7 +212,7 @@ static void make_inputs(struct writer *out, const struct model_weights *w)
 }
 
 // x += rmsnorm(input_projection · (activation(input_gate · x) ∘ the layer's input))
-static void own_input(struct writer *out)
+static void own_input(struct recipe_writer *out)
 {
     put_step(out, (struct step){.op = OP_GATE_INPUT,
                                 .w = {&out->w->input_gate},
@@ -227,7 +228,7 @@ static void own_input(struct writer *out)
 // ------------------------------------------------------------------------------------------ a head that guesses
 
 // x = projection · [rmsnorm(embedding); rmsnorm(hidden state)]
-static void pair(struct writer *out, const struct model_weights *w)
+static void pair(struct recipe_writer *out, const struct model_weights *w)
 {
     put_step(out, (struct step){.op = OP_PAIR,
                                 .in = BUFFER_X,
@@ -242,7 +243,7 @@ static void pair(struct writer *out, const struct model_weights *w)
 
 // ------------------------------------------------------------------------------------------ the whole
 
-static void layer(struct writer *out)
+static void layer(struct recipe_writer *out)
 {
     if (config_delta(out->config, out->layer)->conv_dim)
         put_convolution(out);
@@ -262,7 +263,7 @@ static void layer(struct writer *out)
         out->to->steps[out->to->n - 1].ends_layer = true;
 }
 
-static void logits(struct writer *out, const struct model_weights *w)
+static void logits(struct recipe_writer *out, const struct model_weights *w)
 {
     struct step classifier = {.op = OP_PROJECT, .in = BUFFER_X, .observed = observed_input(out, 0)};
     step_read_norm(&classifier, out->config, w->norm, w->norm_bias);
@@ -274,7 +275,7 @@ static void logits(struct writer *out, const struct model_weights *w)
 
 static void write_all(struct recipe *to, const struct model_config *c, const struct model_weights *w)
 {
-    struct writer out = {.to = to, .config = c, .layer = -1};
+    struct recipe_writer out = {.to = to, .config = c, .layer = -1};
     const float scale = c->embedding_scale > 0 ? c->embedding_scale : 1;
     struct cost before = {0};
     put_step(&out, (struct step){.op = OP_EMBED,

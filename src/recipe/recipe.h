@@ -32,7 +32,7 @@ enum op {
 };
 
 // Of each token a row.
-enum buffer {
+enum recipe_buffer {
     BUFFER_X, // the residual stream
     BUFFER_Q,
     BUFFER_K,
@@ -108,7 +108,7 @@ struct step {
     int layer; // -1: before the first; n_layers: behind the last
     const struct matrix *w[STEP_MATRICES];
     const float *bias[STEP_MATRICES]; // NULL: none
-    enum buffer in, out[STEP_MATRICES];
+    enum recipe_buffer in, out[STEP_MATRICES];
     int n_w;
     int n_narrow; // the last so many of w: float32, and of few rows
     int n_exact;  // the first so many of w: rounding what they read costs the most

@@ -2,7 +2,7 @@
 
 #include "recipe/states.h"
 
-void put_scan(struct writer *out, enum buffer to)
+void put_scan(struct recipe_writer *out, enum recipe_buffer to)
 {
     const struct layer_weights *w = out->w;
     const int observed = config_attends(out->config, out->layer) ? NOT_OBSERVED : observed_input(out, INPUT_QKV);
@@ -23,12 +23,12 @@ void put_scan(struct writer *out, enum buffer to)
                                 .traits = TRAIT_SCAN});
 }
 
-void put_scan_sum(struct writer *out, enum buffer from)
+void put_scan_sum(struct recipe_writer *out, enum recipe_buffer from)
 {
     put_add(out, &out->w->scan.o, NULL, from, NULL, observed_input(out, INPUT_SCAN_O), true);
 }
 
-void put_recurrence(struct writer *out)
+void put_recurrence(struct recipe_writer *out)
 {
     const struct layer_weights *w = out->w;
     if (config_delta(out->config, out->layer)->scan.there) {
@@ -54,7 +54,7 @@ void put_recurrence(struct writer *out)
     put_add(out, &w->o, NULL, BUFFER_ATTENDED, w->attention_post_norm, observed_input(out, INPUT_O), true);
 }
 
-void put_convolution(struct writer *out)
+void put_convolution(struct recipe_writer *out)
 {
     const struct layer_weights *w = out->w;
     struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = observed_input(out, INPUT_QKV)};

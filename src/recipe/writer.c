@@ -2,7 +2,7 @@
 
 #include "recipe/cost.h"
 
-static void count(struct writer *out, const struct step *step)
+static void count(struct recipe_writer *out, const struct step *step)
 {
     struct cost *cost = &out->to->cost;
     const struct cost own = step_cost(step, out->config);
@@ -45,7 +45,7 @@ static type_set types_of(const struct step *step, int n_experts)
     return types;
 }
 
-void put_step(struct writer *out, struct step step)
+void put_step(struct recipe_writer *out, struct step step)
 {
     struct recipe *to = out->to;
     step.layer = out->layer;
@@ -61,7 +61,7 @@ void put_step(struct writer *out, struct step step)
     to->n++;
 }
 
-void step_multiply(struct step *step, const struct matrix *w, const float *bias, enum buffer to)
+void step_multiply(struct step *step, const struct matrix *w, const float *bias, enum recipe_buffer to)
 {
     if (!w->data) // the model has none
         return;
@@ -84,13 +84,13 @@ void step_read_norm(struct step *step, const struct model_config *c, const float
     step->traits |= step_norm_trait(c);
 }
 
-int observed_input(const struct writer *out, int which)
+int observed_input(const struct recipe_writer *out, int which)
 {
     return importance_input(out->config, out->layer, which);
 }
 
-void put_add(struct writer *out, const struct matrix *w, const float *bias, enum buffer in, const float *post_norm,
-             int observed, bool ends_block)
+void put_add(struct recipe_writer *out, const struct matrix *w, const float *bias, enum recipe_buffer in,
+             const float *post_norm, int observed, bool ends_block)
 {
     put_step(out, (struct step){.op = OP_ADD,
                                 .w = {w},
@@ -104,7 +104,7 @@ void put_add(struct writer *out, const struct matrix *w, const float *bias, enum
                                 .ends_block = ends_block});
 }
 
-struct attending attending_of(const struct writer *out)
+struct attending attending_of(const struct recipe_writer *out)
 {
     const struct model_config *c = out->config;
     const int layer = out->layer;

@@ -2,7 +2,7 @@
 #pragma once
 #include "recipe/recipe.h"
 
-struct writer {
+struct recipe_writer {
     struct recipe *to; // its steps NULL: they are only counted
     const struct model_config *config;
     const struct layer_weights *w; // the layer's
@@ -11,10 +11,10 @@ struct writer {
 };
 
 // The next step; its layer is the writer's.
-void put_step(struct writer *writer, struct step step);
+void put_step(struct recipe_writer *writer, struct step step);
 
 // The step multiplies by w, too, and adds the bias: nothing where the model has no such matrix.
-void step_multiply(struct step *step, const struct matrix *w, const float *bias, enum buffer to);
+void step_multiply(struct step *step, const struct matrix *w, const float *bias, enum recipe_buffer to);
 
 unsigned step_norm_trait(const struct model_config *c);
 
@@ -22,11 +22,11 @@ unsigned step_norm_trait(const struct model_config *c);
 void step_read_norm(struct step *step, const struct model_config *c, const float *weight, const float *bias);
 
 // x += [rmsnorm](w · in + bias)
-void put_add(struct writer *out, const struct matrix *w, const float *bias, enum buffer in, const float *post_norm,
-             int observed, bool ends_block);
+void put_add(struct recipe_writer *out, const struct matrix *w, const float *bias, enum recipe_buffer in,
+             const float *post_norm, int observed, bool ends_block);
 
 // Where the layer's input of this kind (INPUT_…) is counted when importance is observed.
-int observed_input(const struct writer *out, int which);
+int observed_input(const struct recipe_writer *out, int which);
 
 // How the layer attends.
-struct attending attending_of(const struct writer *out);
+struct attending attending_of(const struct recipe_writer *out);

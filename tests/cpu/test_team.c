@@ -18,7 +18,7 @@
 
 enum { ITEMS = 1000, STEPS = 50 };
 
-typedef bool claim_function(struct member *me, int n, int grain, struct span *span);
+typedef bool claim_function(struct member *me, int n, int grain, struct grains *span);
 
 struct work {
     atomic_int (*counts)[ITEMS]; // (STEPS, ITEMS): how often item i of a step was done
@@ -39,7 +39,7 @@ static void do_steps(struct member *me, const void *arguments)
         static const char some[1 << 12];
         me->ahead.at = some; // fetched by those who wait
         me->ahead.bytes = step % 3 ? (ptrdiff_t)sizeof some : 0;
-        for (struct span span; claim(me, w->n, w->grain, &span);)
+        for (struct grains span; claim(me, w->n, w->grain, &span);)
             for (int i = span.first; i < span.last; i++) {
                 atomic_fetch_add(&w->counts[step][i], 1);
                 if (step > 0 && atomic_load(&w->counts[step - 1][(i * 7) % w->n]) != 1)
@@ -121,7 +121,7 @@ static void take_alone(struct member *me, const void *arguments)
     atomic_int *seen = *(atomic_int *const *)arguments;
     static const int lasts[] = {60, 90, 100, 103}; // of 11 grains 6, 3, 1, 1
     int i = 0;
-    for (struct span span; team_claim_share(me, 103, 10, &span); i++) {
+    for (struct grains span; team_claim_share(me, 103, 10, &span); i++) {
         assert_in_range(i, 0, 3);
         assert_int_equal(span.first, i == 0 ? 0 : lasts[i - 1]);
         assert_int_equal(span.last, lasts[i]);
@@ -134,7 +134,7 @@ static void take_alone_near(struct member *me, const void *arguments)
 {
     atomic_int *seen = *(atomic_int *const *)arguments;
     int from = 0;
-    for (struct span span; team_claim_near(me, 103, 10, &span); from = span.last) {
+    for (struct grains span; team_claim_near(me, 103, 10, &span); from = span.last) {
         assert_int_equal(span.first, from);
         assert_int_equal(span.last, from < 100 ? from + 10 : 103);
         atomic_fetch_add(seen, span.last - span.first);
@@ -152,7 +152,7 @@ static void take_shares(struct member *me, const void *arguments)
     const struct shares *w = arguments;
     if (me->thread == w->absent)
         usleep(20000);
-    for (struct span span; w->claim(me, w->n, w->grain, &span);) {
+    for (struct grains span; w->claim(me, w->n, w->grain, &span);) {
         const bool too_long = w->claim == team_claim_near && span.last - span.first > w->grain;
         for (int i = span.first; i < span.last; i++)
             atomic_fetch_add(&w->by[i], too_long ? 100 : 1);
@@ -206,7 +206,7 @@ struct cores {
 static void take_at_own_speed(struct member *me, const void *arguments)
 {
     const struct cores *w = arguments;
-    for (struct span span; w->claim(me, 120, 1, &span);)
+    for (struct grains span; w->claim(me, 120, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             usleep(me->thread == 0 ? 300 : 900);
             atomic_fetch_add(&w->done[me->thread], 1);
@@ -296,7 +296,7 @@ static void come_late(struct member *me, const void *arguments)
     atomic_fetch_add(late->entered, 1);
     if (me->thread > 0)
         usleep(3000);
-    for (struct span span; team_claim(me, *late->memory, 1, &span);)
+    for (struct grains span; team_claim(me, *late->memory, 1, &span);)
         ;
     atomic_fetch_add(late->left, 1);
 }

@@ -272,7 +272,7 @@ static void attend_part(const struct code_pass *p, int kv_head, int part, const 
 static void attend_by_heads(const struct code_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
-    for (struct span span; team_claim_share(me, s->far->n_kv_heads, 1, &span);)
+    for (struct grains span; team_claim_share(me, s->far->n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             nomad_prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
             for (int part = 0; part < p->n_parts; part++)
@@ -287,7 +287,7 @@ static void attend_by_parts(const struct code_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
     const int n_kv_heads = s->far->n_kv_heads;
-    struct span span;
+    struct grains span;
     while (team_claim_share(me, n_kv_heads, 1, &span))
         for (int i = span.first; i < span.last; i++)
             nomad_prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
@@ -313,7 +313,7 @@ static void nomad_attend(struct cpu_state *s, const struct batch *batch, const s
         attend_by_heads(&p, me);
     else
         attend_by_parts(&p, me);
-    for (struct span span; team_claim_share(me, s->config->n_heads, 4, &span);)
+    for (struct grains span; team_claim_share(me, s->config->n_heads, 4, &span);)
         for (int i = span.first; i < span.last; i++)
             attention_merge(s, p.n_value_parts, i / group, i % group, 1, NULL);
 }

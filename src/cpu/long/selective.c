@@ -402,7 +402,7 @@ static void gather(const struct selective_pass *p, const struct batch *batch, in
 {
     const int n = p->s->far->n_kv_heads * n_parts;
     int fetched = -1;
-    for (struct span span; team_claim_share(me, n, 1, &span);)
+    for (struct grains span; team_claim_share(me, n, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             struct row_part rows = part_of_rows(p->s, i, n_parts), next;
             rows.fetched = i == fetched;
@@ -418,7 +418,7 @@ static void select_by_parts(const struct selective_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
     const int n_kv_heads = s->far->n_kv_heads;
-    struct span span;
+    struct grains span;
     while (team_claim_share(me, n_kv_heads, 1, &span))
         for (int i = span.first; i < span.last; i++)
             s->policy->selector->prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
@@ -440,7 +440,7 @@ static void select_by_parts(const struct selective_pass *p, struct member *me)
 static void select_by_heads(const struct selective_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
-    for (struct span span; team_claim_share(me, s->far->n_kv_heads, 1, &span);)
+    for (struct grains span; team_claim_share(me, s->far->n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             s->policy->selector->prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
             for (int part = 0; part < p->n_parts; part++)
@@ -465,7 +465,7 @@ void selective_attend(struct cpu_state *s, const struct batch *batch, const stru
                   ? team_share(me, s->far->n_kv_heads, 1)
                   : -1;
     const int n_gather = attention_key_parts(p.choice.k < p.n_keys ? p.choice.k : p.n_keys);
-    struct span span;
+    struct grains span;
 
     if (p.place >= 0)
         select_by_heads(&p, me);

@@ -172,7 +172,7 @@ static void sparq_appended(struct cpu_state *s, int64_t position, int n, int lay
     if (n == 1 && !ends_tile(s, slot))
         return;
     const int first = n == 1 ? slot / COPY_GROUP : 0, n_groups = n == 1 ? 1 : s->method->sparq.copy_slots / COPY_GROUP;
-    for (struct span span; team_claim(me, n_kv_heads * n_groups, 1, &span);)
+    for (struct grains span; team_claim(me, n_kv_heads * n_groups, 1, &span);)
         for (int i = span.first; i < span.last; i++)
             copy_tiles(s, layer, i / n_groups, first + i % n_groups, position, n);
 }

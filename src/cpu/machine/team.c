@@ -184,7 +184,7 @@ static void wait_for_step(struct member *me, unsigned grains)
     step_is_over(me);
 }
 
-bool team_claim(struct member *me, int n, int grain, struct span *span)
+bool team_claim(struct member *me, int n, int grain, struct grains *span)
 {
     struct team *team = me->team;
     while (n / grain >= (int)claims_mask) // more grains than the word can count
@@ -195,7 +195,7 @@ bool team_claim(struct member *me, int n, int grain, struct span *span)
     while ((word & ~claims_mask) == me->step && (word & claims_mask) < grains)
         if (atomic_compare_exchange_weak(&team->word, &word, word + 1)) {
             const int64_t first = (int64_t)(word & claims_mask) * grain, last = first + grain;
-            *span = (struct span){(int)first, last < n ? (int)last : n};
+            *span = (struct grains){(int)first, last < n ? (int)last : n};
             me->holds = 1;
             return true;
         }
@@ -205,7 +205,7 @@ bool team_claim(struct member *me, int n, int grain, struct span *span)
 
 // Takes at most so many grains from member `of`'s share of this step. From its own share a member takes half of what is left,
 // from the front; from another's a part for each member, from the back. False where nothing is left, or the step is over.
-static bool take(struct member *me, unsigned grains, unsigned most, int of, struct span *taken)
+static bool take(struct member *me, unsigned grains, unsigned most, int of, struct grains *taken)
 {
     const uint64_t mask = GRAINS_MAX, tag = me->step >> CLAIM_BITS << 2 * GRAIN_BITS;
     _Atomic uint64_t *share = &me->team->shares[of].word;
@@ -229,7 +229,7 @@ static bool take(struct member *me, unsigned grains, unsigned most, int of, stru
         const unsigned from = own ? first : last - n;
         const uint64_t rest = own ? (uint64_t)(first + n) << GRAIN_BITS | last : (uint64_t)first << GRAIN_BITS | from;
         if (atomic_compare_exchange_strong(share, &word, tag | rest)) {
-            *taken = (struct span){(int)from, (int)(from + n)};
+            *taken = (struct grains){(int)from, (int)(from + n)};
             return true;
         }
     }
@@ -255,15 +255,15 @@ bool team_shares_evenly(const struct member *me, int n)
 }
 
 // At most so many grains: of its own share, then of the others'.
-static bool claim_of_shares(struct member *me, int n, int grain, unsigned most, struct span *span)
+static bool claim_of_shares(struct member *me, int n, int grain, unsigned most, struct grains *span)
 {
     grain = fewer_grains(n, grain);
     const unsigned grains = ((unsigned)n + (unsigned)grain - 1) / (unsigned)grain;
     finish_claim(me, grains);
-    struct span taken;
+    struct grains taken;
     for (int i = 0; i < me->n_members && grains > 0; i++)
         if (take(me, grains, most, (me->thread + i) % me->n_members, &taken)) {
-            *span = (struct span){taken.first * grain, taken.last * grain < n ? taken.last * grain : n};
+            *span = (struct grains){taken.first * grain, taken.last * grain < n ? taken.last * grain : n};
             me->holds = taken.last - taken.first;
             return true;
         }
@@ -271,12 +271,12 @@ static bool claim_of_shares(struct member *me, int n, int grain, unsigned most, 
     return false;
 }
 
-bool team_claim_share(struct member *me, int n, int grain, struct span *span)
+bool team_claim_share(struct member *me, int n, int grain, struct grains *span)
 {
     return claim_of_shares(me, n, grain, UINT_MAX, span);
 }
 
-bool team_claim_near(struct member *me, int n, int grain, struct span *span)
+bool team_claim_near(struct member *me, int n, int grain, struct grains *span)
 {
     return claim_of_shares(me, n, grain, 1, span);
 }
@@ -437,7 +437,7 @@ struct items {
 static void run_items(struct member *me, const void *arguments)
 {
     const struct items items = *(const struct items *)arguments;
-    for (struct span span; team_claim(me, items.n, 1, &span);)
+    for (struct grains span; team_claim(me, items.n, 1, &span);)
         for (int i = span.first; i < span.last; i++)
             items.item(items.context, i);
 }

@@ -58,20 +58,20 @@ void team_forget(struct team *team);
 
 // The next grains of the current step's n items: true, and [span->first, span->last); or false when the step is over. Spans
 // begin at multiples of `grain`.
-struct span {
+struct grains {
     int first, last;
 };
-bool team_claim(struct member *me, int n, int grain, struct span *span);
+bool team_claim(struct member *me, int n, int grain, struct grains *span);
 
 // The same for steps that read much memory: each member has a share of its own, consecutive items, so that it reads on where it
 // stopped. A claim takes half of what is left of it, at least a grain; when nothing is, a part of what another has left, from
 // the back.
-bool team_claim_share(struct member *me, int n, int grain, struct span *span);
+bool team_claim_share(struct member *me, int n, int grain, struct grains *span);
 
 // The same, a grain at a time: for steps of much work, whose items a member mostly finds where it left them. Where steps are
 // shared out alike, what one writes is what the same member reads in the next, and does not cross from one core's caches to
 // another's.
-bool team_claim_near(struct member *me, int n, int grain, struct span *span);
+bool team_claim_near(struct member *me, int n, int grain, struct grains *span);
 
 // The first item of the member's own share.
 int team_share(const struct member *me, int n, int grain);

@@ -46,7 +46,7 @@ struct mixing {
 };
 
 // What the convolution goes over: a head of q, of k, or of v.
-struct part {
+struct convolved {
     const float *given; // of token 0 of the batch
     int width;          // floats from token to token there
     int channel, size;  // its first channel, its components
@@ -54,7 +54,7 @@ struct part {
     float scale;        // of the normalised head
 };
 
-__device__ static struct part part_of(const struct mixing &m, int i)
+__device__ static struct convolved part_of(const struct mixing &m, int i)
 {
     const struct sizes &s = m.s;
     if (i >= 2 * s.n_key_heads) {
@@ -72,7 +72,7 @@ __device__ static struct part part_of(const struct mixing &m, int i)
 }
 
 // Component i of token t's input, which stands t tokens behind the batch's first; t may be negative.
-__device__ static inline float input_at(const struct sizes &s, const struct part &p, const float *inputs, int t, int i)
+__device__ static inline float input_at(const struct sizes &s, const struct convolved &p, const float *inputs, int t, int i)
 {
     if (t >= 0)
         return p.given[(size_t)t * p.width + i];
@@ -94,7 +94,7 @@ static __global__ void mix_kernel(struct mixing m)
     grid_dependency_launch();
     grid_dependency_wait();
     const struct sizes &s = m.s;
-    const struct part p = part_of(m, (int)blockIdx.x);
+    const struct convolved p = part_of(m, (int)blockIdx.x);
     const int t = (int)blockIdx.y, lane = (int)threadIdx.x;
     const float *inputs = s.inputs + s.step->from * s.inputs_pitch;
     if (t >= s.n) {

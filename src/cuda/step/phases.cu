@@ -3,7 +3,7 @@
 
 // ------------------------------------------------------------------------------------------ ops
 
-static void embed(struct writer *w, const struct step *step)
+static void embed(struct step_writer *w, const struct step *step)
 {
     struct step_launch *l = &w->to->launch;
     const struct words x = writing(w, WORDS_EMBEDDED, step->table->cols);
@@ -15,7 +15,7 @@ static void embed(struct writer *w, const struct step *step)
 }
 
 // Up to three matrices of the same type are one phase.
-static void project(struct writer *w, const struct step *step)
+static void project(struct step_writer *w, const struct step *step)
 {
     const struct words x = reading(w, step->in);
     const int n_wide = step->n_w - step->n_narrow;
@@ -34,8 +34,8 @@ static void project(struct writer *w, const struct step *step)
 }
 
 // [x +] rmsnorm(in), a phase of its own.
-static void put_norm(struct writer *w, const struct step *step, const float *norm, int from, const struct words *old, int to,
-                     int width)
+static void put_norm(struct step_writer *w, const struct step *step, const float *norm, int from, const struct words *old,
+                     int to, int width)
 {
     struct step_phase p = phase_of(w, step, STEP_NORM, reading(w, from));
     const struct words y = writing(w, to, width);
@@ -49,7 +49,7 @@ static void put_norm(struct writer *w, const struct step *step, const float *nor
 }
 
 // Each head's norm is the attention's; that of all heads together needs all of them.
-static void normalise_heads(struct writer *w, const struct step *step)
+static void normalise_heads(struct step_writer *w, const struct step *step)
 {
     const struct layer_weights *of = step->weights;
     if (step->traits & TRAIT_WHOLE) {
@@ -64,7 +64,7 @@ static void normalise_heads(struct writer *w, const struct step *step)
     w->head_norms[2] = step->traits & TRAIT_VALUES ? w->s->ones : NULL;
 }
 
-static void attend(struct writer *w, const struct step *step)
+static void attend(struct step_writer *w, const struct step *step)
 {
     const struct attending *a = &step->attending;
     const struct kv_cache *cache = &w->s->caches[a->kind];
@@ -101,7 +101,7 @@ static void attend(struct writer *w, const struct step *step)
     w->to->query = step->query;
 }
 
-static void recur(struct writer *w, const struct step *step)
+static void recur(struct step_writer *w, const struct step *step)
 {
     const struct delta_config *c = step->delta;
     const struct delta_weights *of = &step->weights->delta;
@@ -136,14 +136,14 @@ static void recur(struct writer *w, const struct step *step)
     put(w, p);
 }
 
-static void gate(struct writer *w, const struct step *step)
+static void gate(struct step_writer *w, const struct step *step)
 {
     const struct words gates = reading(w, step->in);
     last(w)->gates = gates.at;
     last(w)->more_words = gates.words;
 }
 
-static void add(struct writer *w, const struct step *step)
+static void add(struct step_writer *w, const struct step *step)
 {
     const struct matrix *m = step->w[0];
     const struct words old = reading(w, BUFFER_X);
@@ -165,7 +165,7 @@ static void add(struct writer *w, const struct step *step)
         put_norm(w, step, step->post_norm, WORDS_BRANCH, &old, BUFFER_X, m->rows);
 }
 
-static void make_units(struct writer *w, const struct step *step)
+static void make_units(struct step_writer *w, const struct step *step)
 {
     struct step_phase p = phase_of(w, step, STEP_GATED, reading(w, step->in));
     const struct words y = writing(w, BUFFER_UNITS, step->w[0]->rows);
@@ -177,7 +177,7 @@ static void make_units(struct writer *w, const struct step *step)
 }
 
 // Logits of few rows: a router's, or the shared expert's.
-static void put_logits(struct writer *w, const struct step *step, const struct matrix *m, const float *bias, int to)
+static void put_logits(struct step_writer *w, const struct step *step, const struct matrix *m, const float *bias, int to)
 {
     struct step_phase p = phase_of(w, step, STEP_NARROW, reading(w, step->in));
     const struct words y = writing(w, to, m->rows);
@@ -195,7 +195,7 @@ static bool alike(const struct expert_weights *e, int n)
     return all;
 }
 
-static struct step_router router_of(const struct writer *w, const struct step *step)
+static struct step_router router_of(const struct step_writer *w, const struct step *step)
 {
     const struct layer_weights *of = step->weights;
     const struct words logits = reading(w, WORDS_ROUTED);
@@ -211,7 +211,7 @@ static struct step_router router_of(const struct writer *w, const struct step *s
 
 // A phase for the units of all experts that the token has chosen; then one for each of these, which adds to what the one before
 // left. They are spread alike, so that a thread's rows are its own, and the sum need not be told to others.
-static void run_experts(struct writer *w, const struct step *step)
+static void run_experts(struct step_writer *w, const struct step *step)
 {
     const struct expert_weights *e = step->weights->experts;
     const int n = step->n_active, units = e->gate.rows;
@@ -246,7 +246,7 @@ static void run_experts(struct writer *w, const struct step *step)
 
 // ------------------------------------------------------------------------------------------ all of them
 
-void write_step(struct writer *w, const struct step *step)
+void write_step(struct step_writer *w, const struct step *step)
 {
     switch (step->op) {
     case OP_EMBED:

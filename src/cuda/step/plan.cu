@@ -15,7 +15,7 @@ int step_most_phases(const struct recipe *recipe)
 void step_write_phases(struct step_plan *plan, const struct cuda_state *s, float *words)
 {
     struct step_phase *const phases = plan->phases;
-    struct writer w = {};
+    struct step_writer w = {};
     w.to = plan;
     w.s = s;
     w.words = words;

@@ -1,7 +1,7 @@
 // Words and phases (writer.h).
 #include "cuda/step/writer.h"
 
-static struct span *span_of(struct writer *w, int buffer, int width)
+static struct word_use *span_of(struct step_writer *w, int buffer, int width)
 {
     for (int i = 0; i < w->n_spans; i++)
         if (w->spans[i].buffer == buffer && w->spans[i].width == width)
@@ -10,24 +10,24 @@ static struct span *span_of(struct writer *w, int buffer, int width)
         w->to->fits = false;
         return w->spans;
     }
-    struct span *span = &w->spans[w->n_spans++];
+    struct word_use *span = &w->spans[w->n_spans++];
     *span = {buffer, width, w->to->n_words, 0, 0};
     w->to->n_words += round_up(width, 4); // words are read by fours
     return span;
 }
 
-static struct words words_of(const struct writer *w, const struct span *span)
+static struct words words_of(const struct step_writer *w, const struct word_use *span)
 {
     return {w->words ? w->words + span->at : NULL, (enum step_words)((span->written & 1) | (span->total & 1) * STEP_TURNS)};
 }
 
-struct words reading(const struct writer *w, int buffer)
+struct words reading(const struct step_writer *w, int buffer)
 {
     return words_of(w, w->latest[buffer]);
 }
-struct words writing(struct writer *w, int buffer, int width)
+struct words writing(struct step_writer *w, int buffer, int width)
 {
-    struct span *span = span_of(w, buffer, width);
+    struct word_use *span = span_of(w, buffer, width);
     span->written++;
     w->latest[buffer] = span;
     return words_of(w, span);
@@ -35,12 +35,12 @@ struct words writing(struct writer *w, int buffer, int width)
 
 // ------------------------------------------------------------------------------------------ phases
 
-struct step_phase *last(struct writer *w)
+struct step_phase *last(struct step_writer *w)
 {
     return w->to->phases ? &w->to->phases[w->to->n - 1] : &w->counted;
 }
 
-void put(struct writer *w, const struct step_phase &phase)
+void put(struct step_writer *w, const struct step_phase &phase)
 {
     const int number = w->to->n++;
     *last(w) = phase;
@@ -83,7 +83,7 @@ static bool shape_make(struct step_shape *shape, enum dtype type, int cols, stru
     return in_warp <= (dtype_sizes[type] == 2 || type == DTYPE_Q8 ? STEP_MOST_CHUNKS<half> : STEP_MOST_CHUNKS<q4>);
 }
 
-struct step_phase phase_of(const struct writer *w, const struct step *step, enum step_work work, const struct words &x)
+struct step_phase phase_of(const struct step_writer *w, const struct step *step, enum step_work work, const struct words &x)
 {
     struct step_phase p = {};
     p.work = work;
@@ -108,7 +108,7 @@ void add_matrix(struct step_phase *p, const struct matrix *m, const float *bias,
     p->units += m->rows;
 }
 
-void put_product(struct writer *w, struct step_phase p)
+void put_product(struct step_writer *w, struct step_phase p)
 {
     if (p.work == STEP_NARROW)
         w->to->fits = w->to->fits && p.type == DTYPE_FP32 && p.cols % 4 == 0;

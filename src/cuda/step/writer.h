@@ -21,7 +21,7 @@ enum {
 };
 
 // A buffer's words, written with one width.
-struct span {
+struct word_use {
     int buffer, width;
     size_t at;
     int written, total; // how often: so far, and in a launch
@@ -32,27 +32,27 @@ struct words {
     enum step_words words;
 };
 
-struct writer {
+struct step_writer {
     struct step_plan *to;
     const struct cuda_state *s;
     float *words; // NULL: they are only counted
-    struct span spans[4 * WORDS];
+    struct word_use spans[4 * WORDS];
     int n_spans;
-    struct span *latest[WORDS]; // of a buffer, what was written last; NULL: nothing was
-    const float *head_norms[3]; // of the attention that comes next
-    struct step_phase counted;  // the last one, where phases are only counted
+    struct word_use *latest[WORDS]; // of a buffer, what was written last; NULL: nothing was
+    const float *head_norms[3];     // of the attention that comes next
+    struct step_phase counted;      // the last one, where phases are only counted
 };
 
 // Those that the next phase reads of a buffer, and those that it writes.
-struct words reading(const struct writer *w, int buffer);
-struct words writing(struct writer *w, int buffer, int width);
+struct words reading(const struct step_writer *w, int buffer);
+struct words writing(struct step_writer *w, int buffer, int width);
 
 // A phase that reads `x`, normalised where the step says so.
-struct step_phase phase_of(const struct writer *w, const struct step *step, enum step_work work, const struct words &x);
+struct step_phase phase_of(const struct step_writer *w, const struct step *step, enum step_work work, const struct words &x);
 void add_matrix(struct step_phase *p, const struct matrix *m, const float *bias, const struct words &y);
-void put(struct writer *w, const struct step_phase &phase);
+void put(struct step_writer *w, const struct step_phase &phase);
 // A product whose matrices are there: it is spread over blocks and warps, unless it is narrow.
-void put_product(struct writer *w, struct step_phase p);
-struct step_phase *last(struct writer *w);
+void put_product(struct step_writer *w, struct step_phase p);
+struct step_phase *last(struct step_writer *w);
 // A step of the recipe, as the phases that it needs (phases.cu).
-void write_step(struct writer *w, const struct step *step);
+void write_step(struct step_writer *w, const struct step *step);
