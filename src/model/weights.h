@@ -20,11 +20,11 @@ static inline float matrix_row_scale(const struct matrix *m, int row)
 }
 
 // Types of several matrices, as bits (1 << enum dtype).
-typedef unsigned type_set;
+typedef uint64_t type_set;
 
 static inline type_set type_bit(enum dtype type)
 {
-    return 1u << type;
+    return (type_set)1 << type;
 }
 
 struct expert_weights {

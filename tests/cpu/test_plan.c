@@ -13,7 +13,7 @@
 
 enum { CHUNK = 512 };
 
-static const type_set all = (1u << DTYPE_WEIGHTS) - 1;
+static const type_set all = ((type_set)1 << DTYPE_WEIGHTS) - 1;
 
 // As plan.h says it, looked for among all rows.
 static const struct multiplier *last_that_takes(const struct product_plan *plan, enum dtype type, int n)
