@@ -8,7 +8,7 @@ _yalm() {
     elif [[ $before == -m || $before == --mode ]]; then
         words=$(yalm --help | sed -n '/^Modes$/,/^Mode$/s/^  \([a-z][a-z]*\) .*/\1/p')
     elif [[ $before == --dtype ]]; then
-        words="fp32 fp16 bf16 bf12 fp8 fp8_e5m2 q8 q6 q5 q4"
+        words="fp32 fp16 bf16 bf12 fp8 fp8_e5m2 q8 q6 q5 q4 q3 q2"
     elif [[ $before == --set ]]; then
         words=$(yalm --set help | sed -n 's/^  \([a-z_.]*=\).*/\1/p')
         compopt -o nospace

@@ -8,6 +8,6 @@ for line in (yalm --help)
     string match -q '*|*' -- "$found[4]"; and set -a option -f -a (string trim -- $found[4] | string replace -a '|' ' ')
     complete -c yalm $option
 end
-complete -c yalm -l dtype -x -a 'fp32 fp16 bf16 bf12 fp8 fp8_e5m2 q8 q6 q5 q4'
+complete -c yalm -l dtype -x -a 'fp32 fp16 bf16 bf12 fp8 fp8_e5m2 q8 q6 q5 q4 q3 q2'
 complete -c yalm -s m -l mode -x -a "(yalm --help | string match -rg '^  ([a-z]+)  ')"
 complete -c yalm -n __fish_is_first_token -a cache -d 'what was converted'

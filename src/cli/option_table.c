@@ -27,7 +27,7 @@ enum {
 };
 
 #define AT(field)  offsetof(struct options, field)
-#define DTYPES     "fp32,fp16,bf16,bf12,fp8,fp8_e5m2,q8,q6,q5,q4"
+#define DTYPES     "fp32,fp16,bf16,bf12,fp8,fp8_e5m2,q8,q6,q5,q4,q3,q2"
 #define DEVICES    "auto,cpu,cuda"
 #define ISAS       "auto,scalar,avx2,avxvnni,avx512,avx512vnni,amx,neon,neondot,neoni8mm"
 #define ATTENTIONS "dense,sparq,nomad,hybrid"

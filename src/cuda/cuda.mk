@@ -13,8 +13,8 @@ CUDA_HEADERS := $(wildcard src/cuda/*.h src/cuda/*/*.h src/cuda/*/*.cuh)
 CUDA_SOURCES := $(wildcard src/cuda/*.cu src/cuda/*/*.cu)
 # What it has copies of: it is linked to neither the program nor the library that opens it.
 CUDA_SHARES := util/cgroup util/error util/file util/memory util/new_file util/version model/bf12 model/quant \
-    model/quant_grids model/codebook model/key_offset model/rope recipe/cost recipe/recipe recipe/writer engine/group \
-    engine/hybrid engine/kv_cache engine/settings
+    model/quant_grids model/codebook model/key_offset model/rope recipe/cost recipe/recipe recipe/states \
+    recipe/writer engine/group engine/hybrid engine/kv_cache engine/settings
 CUDA_SHARES_LIBS = $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxhash)
 CUDA_SHARED_OBJECTS = $(foreach file,$(CUDA_SHARES),$(call built_in,src/$(file).o))
 

@@ -118,7 +118,7 @@ def test_chat(yalm_package, talker, tmp_path, capfd, monkeypatch):
 def test_mistakes_are_the_librarys_lines(yalm_package, model, tmp_path):
     cases = (
         (lambda: yalm_package.Model(tmp_path / "none.bin"), "No such file", 1),
-        (lambda: yalm_package.Model(ROOT / "models/fable-4m", dtype="q3"), "expected one of fp32,", 2),
+        (lambda: yalm_package.Model(ROOT / "models/fable-4m", dtype="q1"), "expected one of fp32,", 2),
         (lambda: yalm_package.Model(ROOT / "README.md"), "README.md", 3),
         (lambda: model.generate("x", temperature=-1), "temperature", 2),
         (lambda: list(model.generate("x", grammar="root =")), "grammar", 2),
