@@ -24,7 +24,7 @@
 struct http {
     struct MHD_Daemon *daemon;
     struct server *server;
-    int listener; // which no longer listens; -1: it does
+    int listener; // the daemon's
 };
 
 // ---------------------------------------------------------------- whence it comes
@@ -387,7 +387,7 @@ struct http *http_open(struct server *server, int *port, yalm_error *error)
     *port = port_of(listener);
     if (http && server->connections) {
         http->server = server;
-        http->listener = -1;
+        http->listener = listener;
         http->daemon =
             MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server, //
                              MHD_OPTION_EXTERNAL_LOGGER, be_quiet, NULL, MHD_OPTION_LISTEN_SOCKET, listener,              //
@@ -412,13 +412,15 @@ void http_tidy(struct http *http)
     connections_end_waiting(http->server->connections, HTTP_HEADER_SECONDS);
 }
 
-// The daemon's threads may still have the socket in their sets for a moment: it refuses from now on, and is closed when they
-// are gone. A number that is another file's by then would be fatal to them.
+// Not by MHD_quiesce_daemon(): it and the daemon's threads both take the socket out of these threads' epoll sets, and to who
+// comes second that is fatal. A socket that does not listen takes the number instead, and the other one leaves all sets.
 void http_stop_accepting(struct http *http)
 {
-    http->listener = MHD_quiesce_daemon(http->daemon);
-    if (http->listener >= 0)
-        shutdown(http->listener, SHUT_RDWR);
+    const int deaf = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (deaf < 0 || dup2(deaf, http->listener) < 0)
+        shutdown(http->listener, SHUT_RDWR); // refuses as well, but wakes the threads again and again
+    if (deaf >= 0)
+        close(deaf);
 }
 
 void http_close(struct http *http)
@@ -429,8 +431,6 @@ void http_close(struct http *http)
     for (int i = 0; i < 200 && atomic_load(&http->server->n_open) > 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     MHD_stop_daemon(http->daemon);
-    if (http->listener >= 0)
-        close(http->listener);
     connections_close(http->server->connections);
     free(http);
 }

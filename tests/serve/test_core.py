@@ -437,6 +437,29 @@ def test_end_lets_running_requests_finish(start, how):
     assert any("ending" in line for line in server.lines)
 
 
+def test_who_comes_at_the_end_is_refused(start):
+    """Several times over, for each end races with those who come; what runs goes on."""
+
+    def come_until_refused(server):
+        while True:
+            try:
+                server.get("/health")
+            except ConnectionRefusedError:
+                return True
+            except (OSError, http.client.HTTPException):
+                pass  # cut off: the end has come between
+
+    for _ in range(8):
+        server = start()
+        connection, response = stream(server, prompt="Once", **{**LONG, "max_tokens": 100})
+        response.readline()
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            refused = [pool.submit(come_until_refused, server) for _ in range(3)]
+            assert server.stop() == 0 and all(each.result() for each in refused)
+        assert response.read().decode().endswith("data: [DONE]\n\n")
+        connection.close()
+
+
 def test_end_waits_no_longer_than_it_is_told(start):
     server = start("--set", "serve.drain=0")
     connection, response = stream(server, prompt="Once", n=16, **LONG)
