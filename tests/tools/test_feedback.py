@@ -50,7 +50,7 @@ def test_errors_are_made_up_for(columns, dtype, tmp_path):
 def test_columns_that_have_nothing_in_common_are_rounded_each_by_itself():
     """As the search does it, but for scales that are multiples of other numbers."""
     values, _ = case(96)
-    blocks = feedback.blocks_of(np.eye(96, dtype=np.float32))
+    blocks = feedback.blocks_of(np.eye(96, dtype=np.float32), "q4n")
     alone, fed = (quantise.quantise_rows(values, "q4n", None, of) for of in ([], blocks))
     assert (alone[0] == fed[0]).mean() > 0.99
     off = [np.square(quants.reshape(-1, 3, 32) * (whole * of_rows[:, None])[..., None] - values.reshape(-1, 3, 32)).sum()
@@ -68,7 +68,7 @@ def test_blocks_are_parts_of_the_whole():
         rows[column, : column + 1 - first] = moments[column, first : column + 1]
     weights = quantise._group_weights(moments.diagonal() + feedback.EVERY * moments.diagonal().mean())
     one, other = (
-        quantise.quantise_rows(values, "q5", weights, feedback.blocks_of(products))
+        quantise.quantise_rows(values, "q5", weights, feedback.blocks_of(products, "q5"))
         for products in (rows, np.tril(apart).astype(np.float32))
     )
     assert (one[0] == other[0]).mean() > 0.99
@@ -97,9 +97,9 @@ def test_values_that_no_scale_holds(value, tmp_path):
 def test_rows_of_zeros_and_a_text_that_says_nothing():
     values, moments = case(64)
     values[3] = 0
-    quants, scales, of_rows = quantise.quantise_rows(values, "q4n", None, feedback.blocks_of(np.tril(moments)))
+    quants, scales, of_rows = quantise.quantise_rows(values, "q4n", None, feedback.blocks_of(np.tril(moments), "q4n"))
     assert not quants[3].any() and not scales[3].any() and of_rows[3] == 0
-    assert feedback.blocks_of(np.zeros((64, 64), np.float32)) == []
+    assert feedback.blocks_of(np.zeros((64, 64), np.float32), "q4n") == []
 
 
 def test_memory_is_what_is_foretold(tmp_path):

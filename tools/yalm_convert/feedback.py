@@ -16,8 +16,9 @@ from .grids import MOST_SCALE, TARGETS, inverses, nearest_by, search, whole_scal
 from .packing import GROUP, groups_of
 
 # A text of some thousand tokens is not all texts. What columns have in common counts for so much, and so much of the mean of
-# A's diagonal is added to it.
-COMMON, EVERY = 0.7, 0.5
+# A's diagonal is added to it. Fewer bits leave larger errors, of which more is worth making up for.
+DAMPING = {"q2": (0.85, 0.05), "q3": (0.85, 0.05)}
+COMMON, EVERY = 0.7, 0.5  # of the others
 LAZY = 256  # columns, whole groups
 
 
@@ -30,29 +31,34 @@ class Block:
     feedback: np.ndarray  # (columns, columns), U
 
 
-_last: tuple = (None, [])
+_last: tuple = (None, None, [])
 
 
-def blocks_of(products: object) -> list:
+def blocks_of(products: object, dtype: str) -> list:
     """(columns, columns of a block), of each block's products the lower triangle -> Blocks. Other scales of all products
     mean the same. Where there are none, nothing is known. Matrices that read the same come one after another: what was
     made last is kept."""
     global _last
-    if _last[0] is not products:
+    common, every = damping = DAMPING.get(dtype, (COMMON, EVERY))
+    if _last[0] is not products or _last[1] != damping:
         of, products = products, np.asarray(products)
         columns, width = products.shape
         diagonal = products[np.arange(columns), np.arange(columns) % width]
-        more, firsts = EVERY * diagonal.mean(dtype=np.float64), range(0, columns, width)
-        _last = of, [_block(first, products[first : first + width], more) for first in firsts] if more else []
-    return _last[1]
+        more, firsts = every * diagonal.mean(dtype=np.float64), range(0, columns, width)
+        _last = (
+            of,
+            damping,
+            [_block(first, products[first : first + width], common, more) for first in firsts] if more else [],
+        )
+    return _last[2]
 
 
-def _block(first: int, lower: np.ndarray, more: float) -> Block:
+def _block(first: int, lower: np.ndarray, common: float, more: float) -> Block:
     """Of the moments A, turned round so that the triangle that cholesky() reads has what lies above A's diagonal."""
     n = len(lower)
     size = groups_of(n) * GROUP  # also of the columns that fill up the last group
     turned, diagonal = np.zeros((size, size)), np.full(size, more)
-    np.multiply(lower[:, :n].T[::-1, ::-1], COMMON, out=turned[size - n :, size - n :])
+    np.multiply(lower[:, :n].T[::-1, ::-1], common, out=turned[size - n :, size - n :])
     diagonal[:n] += lower.diagonal()
     turned[np.diag_indices(size)] = diagonal[::-1]
     upper = np.linalg.cholesky(turned).astype(np.float32)[::-1, ::-1]
