@@ -28,6 +28,18 @@ void put_scan_sum(struct recipe_writer *out, enum recipe_buffer from)
     put_add(out, &out->w->scan.o, NULL, from, NULL, observed_input(out, INPUT_SCAN_O), true);
 }
 
+// q, k and v of rmsnorm(x). A recurrence's have no biases.
+static struct step project_qkv(const struct recipe_writer *out)
+{
+    const struct layer_weights *w = out->w;
+    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = observed_input(out, INPUT_QKV)};
+    step_multiply(&qkv, &w->q, w->q_bias, BUFFER_Q);
+    step_multiply(&qkv, &w->k, w->k_bias, BUFFER_K);
+    step_multiply(&qkv, &w->v, w->v_bias, BUFFER_V);
+    qkv.n_exact = qkv.n_w;
+    return qkv;
+}
+
 void put_recurrence(struct recipe_writer *out)
 {
     const struct layer_weights *w = out->w;
@@ -36,11 +48,7 @@ void put_recurrence(struct recipe_writer *out)
         put_scan_sum(out, BUFFER_ATTENDED);
         return;
     }
-    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = observed_input(out, INPUT_QKV)};
-    step_multiply(&qkv, &w->q, NULL, BUFFER_Q);
-    step_multiply(&qkv, &w->k, NULL, BUFFER_K);
-    step_multiply(&qkv, &w->v, NULL, BUFFER_V);
-    qkv.n_exact = 3;
+    struct step qkv = project_qkv(out);
     step_multiply(&qkv, &w->output_gate, NULL, BUFFER_GATES);
     step_multiply(&qkv, &w->delta.decay, NULL, BUFFER_DECAYS);
     step_multiply(&qkv, &w->delta.beta, NULL, BUFFER_BETAS);
@@ -57,12 +65,7 @@ void put_recurrence(struct recipe_writer *out)
 void put_convolution(struct recipe_writer *out)
 {
     const struct layer_weights *w = out->w;
-    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = observed_input(out, INPUT_QKV)};
-    step_multiply(&qkv, &w->q, w->q_bias, BUFFER_Q);
-    step_multiply(&qkv, &w->k, w->k_bias, BUFFER_K);
-    step_multiply(&qkv, &w->v, w->v_bias, BUFFER_V);
-    qkv.n_exact = qkv.n_w;
-    put_step(out, qkv);
+    put_step(out, project_qkv(out));
     put_step(out, (struct step){.op = OP_CONVOLVE,
                                 .out = {BUFFER_ATTENDED},
                                 .weights = w,

@@ -1,4 +1,4 @@
-"""The server itself: turns, limits, clients that leave or are slow, keys, and its end."""
+"""The server itself: turns, limits, clients that leave or are slow, and keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import http.client
 import json
 import re
-import signal
 import socket
 import subprocess
 import time
@@ -419,59 +418,6 @@ def test_port_in_use(server, yalm, fable):
     command = [str(yalm), str(fable), "-m", "serve", "--port", str(server.port)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 1 and "Address already in use" in done.stderr
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_end_lets_running_requests_finish(start, how):
-    server = start("--set", "serve.drain=60")
-    connection, response = stream(server, prompt="Once", **{**LONG, "max_tokens": 300})
-    response.readline()
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        whole = pool.submit(server.complete, "The king", **{**LONG, "max_tokens": 300})
-        server.wait_until(lambda: server.busy() == 2)
-        assert server.stop(how) == 0
-        assert whole.result()["usage"]["completion_tokens"] == 300
-    rest = response.read().decode()
-    assert rest.endswith("data: [DONE]\n\n") and '"finish_reason":"length"' in rest
-    connection.close()
-    assert any("ending" in line for line in server.lines)
-
-
-def test_who_comes_at_the_end_is_refused(start):
-    """Several times over, for each end races with those who come; what runs goes on."""
-
-    def come_until_refused(server):
-        while True:
-            try:
-                server.get("/health")
-            except ConnectionRefusedError:
-                return True
-            except (OSError, http.client.HTTPException):
-                pass  # cut off: the end has come between
-
-    for _ in range(8):
-        server = start()
-        connection, response = stream(server, prompt="Once", **{**LONG, "max_tokens": 100})
-        response.readline()
-        with concurrent.futures.ThreadPoolExecutor(3) as pool:
-            refused = [pool.submit(come_until_refused, server) for _ in range(3)]
-            assert server.stop() == 0 and all(each.result() for each in refused)
-        assert response.read().decode().endswith("data: [DONE]\n\n")
-        connection.close()
-
-
-def test_end_waits_no_longer_than_it_is_told(start):
-    server = start("--set", "serve.drain=0")
-    connection, response = stream(server, prompt="Once", n=16, **LONG)
-    response.readline()
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        whole = pool.submit(server.post, "/v1/completions", prompt="The king", n=16, **LONG)
-        server.wait_until(lambda: server.busy() == 2)
-        assert server.stop() == 0
-        answer = whole.result()
-    assert answer.status == 503 and "shutting down" in answer.error
-    assert "shutting down" in response.read().decode().rsplit("data: ", 1)[1]
-    connection.close()
 
 
 def test_metrics_are_prometheus(server):
