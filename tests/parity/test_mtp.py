@@ -7,7 +7,7 @@ import mtp_cases
 import numpy as np
 import pytest
 from harness import BUILD, VARIANT, built, convert_directory
-from test_parity import EXACT, drive
+from test_parity import EXACT, drive, reference
 
 RUNS = {
     "one by one": {"chunk": 1},
@@ -75,6 +75,22 @@ def test_quantised(driver, models, tmp_path):
     at = found["position"] - 1
     off = np.abs(np.take_along_axis(found["logits"], cases.stored_ids(case)[at], 1) - golden["some"][at]).max(-1)
     assert 0 < (off / (golden["high"][at] - golden["low"][at])).max() < 0.2
+
+
+def test_the_trained_heads_guesses_come_true(driver, models, tmp_path):
+    """Behind each token of greedy texts: of first guesses more than half are what the model itself writes."""
+    model, _ = models("bundled-hybrid")
+    right = guessed = 0
+    for prompt in [each["prompt_ids"] for each in reference("greedy.json")["prompts"]]:  # fable-4m's, of one tokenizer
+        np.array(prompt, np.int32).tofile(tmp_path / "ids")
+        assert drive(driver, model, tmp_path / "ids", tmp_path / "text", greedy=100, kv="fp32").returncode == 0
+        text = np.concatenate([prompt, np.fromfile(tmp_path / "text", np.int32)]).astype(np.int32)
+        text.tofile(tmp_path / "ids")
+        rows = guesses(driver, (model, tmp_path / "ids"), tmp_path / "out", 4096, chunk=1, kv="fp32")
+        rows = rows[(rows["position"] >= len(prompt)) & (rows["position"] < len(text) - 1)]
+        right += (rows["guesses"][:, 0] == text[rows["position"] + 1]).sum()
+        guessed += len(rows)
+    assert guessed > 350 and right > guessed / 2, (right, guessed)
 
 
 def test_a_model_without_a_head(driver, tmp_path):
