@@ -1,7 +1,7 @@
 """The tensors of a directory's *.safetensors files: where each lies, checked before it is believed.
 
 A file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the tensors' bytes without
-gaps. Tensors are read in pieces of at most PIECE bytes into one buffer, so memory does not depend on the model.
+gaps. Tensors are read in pieces of at most PIECE bytes, so memory does not depend on the model.
 """
 
 import re
@@ -88,14 +88,13 @@ class Stored(Tensor):
 
     def pieces(self) -> Iterator[np.ndarray]:
         left = self.size
-        buffer = memoryview(bytearray(min(PIECE, left)))
         with open(self.path, "rb", buffering=0) as file:
             file.seek(self.offset)
             while left:
-                view = buffer[: min(PIECE, left)]
-                read_whole(file, view, self)
-                left -= len(view)
-                yield np.frombuffer(view, self.dtype)
+                piece = np.empty(min(PIECE, left), np.uint8)
+                read_whole(file, memoryview(piece), self)
+                left -= len(piece)
+                yield piece.view(self.dtype)
 
 
 class Checkpoint(dict):
@@ -228,7 +227,7 @@ def read_whole(file, view: memoryview, tensor: Tensor) -> None:
 
 
 def pieces(tensor: Tensor) -> Iterator[np.ndarray]:
-    """The tensor's elements, flat, in views of one buffer that the next step overwrites."""
+    """The tensor's elements, flat, about PIECE bytes at a time."""
     return tensor.pieces()
 
 

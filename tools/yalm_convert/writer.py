@@ -8,7 +8,8 @@ only when it is whole and proven.
 import json
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable
 
@@ -117,20 +118,29 @@ def write_model(
 
 
 def _write(file, layout: Layout, data: Callable, advance: Callable) -> None:
+    checksums = [xxhash.xxh3_64() for _ in layout.plan]
+    arrays = ((i, array) for i, planned in enumerate(layout.plan) for array in data(planned))
     file.write(bytes(layout.data_offset))
-    for i, planned in enumerate(layout.plan):
-        file.write(bytes(layout.offsets[i] - file.tell()))
-        checksum = xxhash.xxh3_64()
-        for array in data(planned):
-            view = memoryview(array.view(np.uint8))
-            checksum.update(view)
-            file.write(view)
-            advance(len(view))
-        layout.checksums[i] = checksum.hexdigest()
+    for i, array in _made_ahead(arrays):
+        file.write(bytes(max(0, layout.offsets[i] - file.tell())))
+        view = memoryview(array.view(np.uint8))
+        checksums[i].update(view)
+        file.write(view)
+        advance(len(view))
+    layout.checksums = [checksum.hexdigest() for checksum in checksums]
     if file.tell() != layout.length:
         raise OSError(f"{file.name}: wrote {file.tell()} bytes, planned {layout.length}")
     file.seek(0)
     file.write(layout.head())
+
+
+def _made_ahead(arrays: Iterator) -> Iterator:
+    """The same, each made while the one before it is written."""
+    with ThreadPoolExecutor(1) as maker:
+        following = maker.submit(next, arrays, None)
+        while (found := following.result()) is not None:
+            following = maker.submit(next, arrays, None)
+            yield found
 
 
 def verify(path: Path, head: bytes, advance: Callable[[int], None]) -> None:
