@@ -5,6 +5,23 @@ import random_hf_mamba
 from random_hf_classic import PLACES, classic_shapes
 
 
+def kda_shapes(c, p):
+    dim, own = c["hidden_size"], c["linear_attn_config"]
+    heads, width, taps = own["num_heads"], own["head_dim"], own["short_conv_kernel_size"]
+    rows = heads * width
+    shapes = {p + f"{part}_proj.weight": (rows, dim) for part in "qkv"}
+    shapes |= {p + f"{part}_conv1d.weight": (rows, 1, taps) for part in "qkv"}
+    for part in "fg":
+        shapes |= {p + f"{part}_a_proj.weight": (width, dim), p + f"{part}_b_proj.weight": (rows, width)}
+    return shapes | {
+        p + "b_proj.weight": (heads, dim),
+        p + "dt_bias": (rows,),
+        p + "A_log": (1, 1, heads, 1),
+        p + "o_norm.weight": (width,),
+        p + "o_proj.weight": (dim, rows),
+    }
+
+
 def recurrent_shapes(c, p):
     dim, heads, width = c["hidden_size"], c["linear_num_value_heads"], c["linear_conv_kernel_dim"]
     values = heads * c["linear_value_head_dim"]
@@ -154,7 +171,7 @@ def lfm2_shapes(c, i, p):
 def attention_shapes(c, p, recurrent):
     dim, kind, shapes = c["hidden_size"], c["model_type"], {}
     if "kv_lora_rank" in c:
-        return latent_shapes(c, p + "self_attn.")
+        return (kda_shapes if recurrent else latent_shapes)(c, p + "self_attn.")
     hd = c.get("head_dim") or dim // c["num_attention_heads"]
     q, kv = c["num_attention_heads"] * hd, c["num_key_value_heads"] * hd
     fused = kind == "phi3"
@@ -216,6 +233,14 @@ def glm4_experts(c, p):
     return shapes | gate_up_down(p + "mlp.shared_experts.", width * c["n_shared_experts"], dim)
 
 
+def kimi_experts(c, p):
+    """As Mixtral's, beside some that all tokens go through."""
+    width, block, n = c["moe_intermediate_size"], p + "block_sparse_moe.", c["num_experts"]
+    shapes = mixtral_experts(c | {"num_local_experts": n, "intermediate_size": width}, p)
+    shapes[block + "gate.e_score_correction_bias"] = (n,)
+    return shapes | gate_up_down(block + "shared_experts.", width * c["num_shared_experts"], c["hidden_size"])
+
+
 def hy_v3_experts(c, p):
     dim, n, width = c["hidden_size"], c["num_experts"], c["moe_intermediate_size"]
     shapes = {p + "mlp.router.gate.weight": (n, dim), p + "mlp.expert_bias": (n,)}
@@ -268,6 +293,8 @@ def ffn_shapes(c, p, i):
     dim, ffn, kind = c["hidden_size"], c["intermediate_size"], c["model_type"]
     if kind == "gpt_oss":
         return gpt_oss_experts(c, p)
+    if kind == "kimi_linear":
+        return gate_up_down(p + "mlp.", ffn, dim) if i < c["first_k_dense_replace"] else kimi_experts(c, p)
     if (kind in ("glm4_moe", "solar_open", "dots1") or "kv_lora_rank" in c) and i >= (c["first_k_dense_replace"] or 0):
         return glm4_experts(c, p)
     if kind.startswith("granitemoe"):
@@ -320,6 +347,7 @@ def tensor_shapes(c):
             shapes |= lfm2_shapes(c, i, p)
             continue
         recurrent = c.get("layer_types", ["full_attention"] * (i + 1))[i] == "linear_attention"
+        recurrent |= i + 1 in c.get("linear_attn_config", {}).get("kda_layers", ())
         shapes |= norms_before(c, p) | attention_shapes(c, p, recurrent)
         second = "pre_feedforward" if c["model_type"] == "vaultgemma" else "post_attention"
         shapes |= {p + f"{second}_layernorm.weight": (dim,)} | ffn_shapes(c, p, i)

@@ -150,7 +150,7 @@ struct delta_block {
     const struct turn *turns;
     int n_turns, n, layer, channels;
     float *mixed;          // (n, channels); of a convolution alone, what it goes over
-    float *decays, *betas; // (n, n_value_heads)
+    float *decays, *betas; // (n, delta_decays()), (n, n_value_heads)
     float *given;          // (n, channels): what the convolution goes over is kept there; NULL: it is not
 };
 
@@ -179,7 +179,7 @@ static struct delta_block block_of(struct cpu_state *s, const struct turn *turns
     else if (outlasts) {
         b.given = b.mixed + (size_t)MOST_APART * channels;
         b.decays = b.given + (size_t)MOST_APART * channels;
-        b.betas = b.decays + (size_t)MOST_APART * d->n_value_heads;
+        b.betas = b.decays + (size_t)MOST_APART * delta_decays(d);
     }
     return b;
 }
@@ -211,13 +211,17 @@ static void weigh(const struct delta_block *b, int t, int head)
 {
     const ptrdiff_t at = (ptrdiff_t)t * b->d->n_value_heads + head;
     const struct scan_config *scan = &b->d->scan;
-    const float x = b->s->decays[at] + b->w->delta.decay_bias[head];
-    float dt = x > 20 ? x : log1pf(expf(x));
-    if (scan->dt_min > 0 && dt < scan->dt_min)
-        dt = scan->dt_min;
-    if (scan->dt_max > 0 && dt > scan->dt_max)
-        dt = scan->dt_max;
-    b->decays[at] = expf(-b->w->delta.decay_rate[head] * dt);
+    const int n = delta_head_decays(b->d);
+    float dt = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const float x = b->s->decays[at * n + i] + b->w->delta.decay_bias[head * n + i];
+        dt = x > 20 ? x : log1pf(expf(x));
+        if (scan->dt_min > 0 && dt < scan->dt_min)
+            dt = scan->dt_min;
+        if (scan->dt_max > 0 && dt > scan->dt_max)
+            dt = scan->dt_max;
+        b->decays[at * n + i] = expf(-b->w->delta.decay_rate[head] * dt);
+    }
     b->betas[at] = scan->there ? dt : 1.0f / (1.0f + expf(-b->s->betas[at]));
 }
 
@@ -306,8 +310,9 @@ static void recur(const struct delta_block *b, const struct delta_sequence *own,
         .k = x + delta_keys(d) + (ptrdiff_t)key_head * d->key_dim,
         .v = x + 2 * (ptrdiff_t)delta_keys(d) + (ptrdiff_t)head * d->value_dim,
         .ldx = b->channels,
-        .decay = b->decays + row,
+        .decay = b->decays + row * delta_head_decays(d),
         .beta = b->betas + row,
+        .ldd = delta_decays(d),
         .ldg = d->n_value_heads,
         .n = own->n,
         .key_dim = d->key_dim,
@@ -315,6 +320,7 @@ static void recur(const struct delta_block *b, const struct delta_sequence *own,
         .first_col = first_col,
         .last_col = last_col,
         .scan = d->scan.there,
+        .channels = d->kda_rank > 0,
     });
 }
 
@@ -341,7 +347,7 @@ static void multiply_gates(struct cpu_state *s, float *y, float *gates, int n)
     memcpy(y, gates, sizeof *y * (size_t)n);
 }
 
-// y = silu(gates) ∘ rmsnorm(y), head by head.
+// y = silu(gates) ∘ rmsnorm(y), or of KDA sigmoid(gates) ∘ rmsnorm(y), head by head.
 static void gate(const struct delta_block *b, float *y, struct member *me)
 {
     struct cpu_state *s = b->s;
@@ -349,7 +355,10 @@ static void gate(const struct delta_block *b, float *y, struct member *me)
     for (struct grains span; team_claim(me, b->n * b->d->n_value_heads, 4, &span);)
         for (ptrdiff_t i = span.first; i < span.last; i++) {
             s->kernels->rmsnorm(y + i * dim, y + i * dim, b->w->delta.value_norm, dim, s->config->norm_eps);
-            multiply_gates(s, y + i * dim, s->gates + i * dim, dim);
+            if (b->d->kda_rank)
+                s->kernels->sigmoid_multiply(y + i * dim, s->gates + i * dim, dim);
+            else
+                multiply_gates(s, y + i * dim, s->gates + i * dim, dim);
         }
 }
 

@@ -34,5 +34,5 @@ float *delta_inputs(const struct cpu_state *s, int place, int layer);
 static inline size_t replay_floats(const struct delta_config *d)
 {
     const size_t channels = (size_t)delta_channels(d);
-    return MOST_APART * (d->conv_dim ? channels : 2 * channels + 2 * (size_t)d->n_value_heads);
+    return MOST_APART * (d->conv_dim ? channels : 2 * channels + (size_t)delta_decays(d) + (size_t)d->n_value_heads);
 }

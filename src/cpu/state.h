@@ -116,7 +116,7 @@ struct cpu_state {
     float *latent, *heads; // (chunk, q_rank), (chunk, n_heads, a head's), of layers with latents; else NULL
     float *gates;          // (chunk, o's columns), of models that gate what o reads; else NULL
     float *mixed;          // (chunk, delta_channels()), q, k and v of recurrent layers; else NULL
-    float *decays, *betas; // (chunk, n_value_heads), likewise
+    float *decays, *betas; // (chunk, delta_decays()), (chunk, n_value_heads), likewise
     float *logits;         // (chunk, vocab_size), of several sessions' tokens (together.c), or a rank's; else NULL
     float *gathered;       // (chunk, the whole vocabulary): logits of all ranks, of tokens of several sessions; else NULL
     float *branch;   // (chunk, hidden_dim) and one more: what a block adds to x, to be summed over ranks; NULL without a group

@@ -116,13 +116,18 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
         s->expert_sum = carve(c, chunk * s->config->hidden_dim, sizeof(float));
 }
 
+static int delta_heads(const struct delta_config *delta)
+{
+    return delta->n_value_heads;
+}
+
 static void carve_recurrence(struct cpu_state *s, struct carver *c)
 {
     const size_t chunk = s->chunk;
     s->mixed = carve(c, chunk * config_most_of(s->config, delta_channels), sizeof(float));
-    s->decays = carve(c, chunk * s->recipe.width[BUFFER_DECAYS], sizeof(float));
+    s->decays = carve(c, chunk * config_most_of(s->config, delta_decays), sizeof(float));
     s->betas =
-        carve(c, chunk * s->recipe.width[BUFFER_DECAYS], sizeof(float)); // as many, though no step of a scan's writes them
+        carve(c, chunk * config_most_of(s->config, delta_heads), sizeof(float)); // though no step of a scan's writes them
 }
 
 // The most of any kind: of its queries that are in parts at once, and of their components.

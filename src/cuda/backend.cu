@@ -73,7 +73,7 @@ static yalm_status check_steps(const struct model_config *config, const struct m
         return error_set(
             error, YALM_USAGE,
             "device cuda: LayerNorm, learned positions, ALiBi, MLPs without a gate, attention both ways or to "
-            "latents (MLA), scans (Mamba-2), short convolutions and groups of experts do not run on the GPU (-d cpu "
+            "latents (MLA), scans (Mamba-2), KDA, short convolutions and groups of experts do not run on the GPU (-d cpu "
             "runs them)");
     if (!config->all_heads || (!(outline.ops & alone) && !(outline.traits & (TRAIT_OTHERS_KEYS | TRAIT_WIDTH | TRAIT_VALUES))))
         return YALM_OK;

@@ -15,9 +15,10 @@ yalm_status share_check(const struct model_config *config, const struct model_we
         return error_set(error, YALM_USAGE,
                          "ranks: experts with norms of their own cannot be shared among ranks: run this model without mpirun");
     if ((outline.ops & 1 << OP_NORM) || (outline.traits & TRAITS_OF_CPU))
-        return error_set(error, YALM_USAGE,
-                         "ranks: LayerNorm, attention both ways or to latents (MLA), scans (Mamba-2), and groups of experts "
-                         "cannot be shared among ranks: run this model without mpirun");
+        return error_set(
+            error, YALM_USAGE,
+            "ranks: LayerNorm, attention both ways or to latents (MLA), scans (Mamba-2), KDA, and groups of experts "
+            "cannot be shared among ranks: run this model without mpirun");
     const int most = share_most_ranks(config, weights);
     if (n_ranks <= most)
         return YALM_OK;

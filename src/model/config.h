@@ -50,6 +50,9 @@ struct delta_config {
     bool tiled;                     // value head i goes with key head i mod n_key_heads; else neighbours share one
     int conv_dim;                   // channels of a convolution alone
     bool conv_bias;                 // of such a layer: its products, the convolution and o have biases
+    // Kimi Delta Attention (Kimi Team, arXiv 2510.26692): each channel of a key has a decay of its own, and the output gate is
+    // a sigmoid; both are products of latents so wide. 0: none of this
+    int kda_rank;
     struct scan_config scan;
 };
 
@@ -302,6 +305,16 @@ static inline int delta_values(const struct delta_config *delta)
 static inline int delta_channels(const struct delta_config *delta)
 {
     return delta->conv_dim + 2 * delta_keys(delta) + delta_values(delta);
+}
+
+// Decays of a value head: one, or one for each channel of its key.
+static inline int delta_head_decays(const struct delta_config *delta)
+{
+    return delta->kda_rank ? delta->key_dim : 1;
+}
+static inline int delta_decays(const struct delta_config *delta)
+{
+    return delta->n_value_heads * delta_head_decays(delta);
 }
 
 // Floats of a layer's states, and of the inputs that its convolution has seen last.

@@ -166,10 +166,12 @@ static yalm_status check_latent(const struct config_check *r)
         return error_set(r->error, YALM_BAD_MODEL,
                          "%s: metadata: 'config.latent': heads times their width: expected at most %d", r->path,
                          CONFIG_MAX_DIM);
-    if (c->n_more_kinds > 0 || c->bidirectional || c->layer_norm || c->attention_bias || c->qkv_bias || c->qk_norm ||
-        c->whole_qk_norm || c->v_norm || c->output_gate || c->sink_logits || c->attention_softcap > 0 ||
-        c->attention_scale == 0)
-        return refuse_beside(r, "latent", "kinds of layers, biases, norms of heads, gates, or without attention_scale");
+    bool kinds = false; // of attention: latents lie in kind 0's cache alone
+    for (int kind = 1; kind < config_n_kinds(c); kind++)
+        kinds |= config_kind_attends(c, kind);
+    if (kinds || c->bidirectional || c->layer_norm || c->attention_bias || c->qkv_bias || c->qk_norm || c->whole_qk_norm ||
+        c->v_norm || c->output_gate || c->sink_logits || c->attention_softcap > 0 || c->attention_scale == 0)
+        return refuse_beside(r, "latent", "kinds of attention, biases, norms of heads, gates, or without attention_scale");
     return YALM_OK;
 }
 

@@ -47,7 +47,8 @@ static yalm_status read_scan(struct delta_config *delta, const struct json_objec
 
 yalm_status delta_read(struct delta_config *delta, const struct json_object *kind, yalm_error *error)
 {
-    static const char *const keys[] = {"n_key_heads", "n_value_heads", "key_dim", "value_dim", "conv_width", "tiled", "scan"};
+    static const char *const keys[] = {"n_key_heads", "n_value_heads", "key_dim", "value_dim",
+                                       "conv_width",  "tiled",         "scan",    "kda_rank"};
     const struct {
         int min, max, *value;
     } sizes[] = {{1, MAX_DELTA_HEADS, &delta->n_key_heads},
@@ -66,8 +67,17 @@ yalm_status delta_read(struct delta_config *delta, const struct json_object *kin
     }
     if (status == YALM_OK && json_has(&object, "tiled"))
         status = json_get_bool(&delta->tiled, &object, "tiled", error);
+    int64_t rank = 0;
+    if (status == YALM_OK && json_has(&object, "kda_rank"))
+        status = json_get_integer(&rank, &object, "kda_rank", 1, CONFIG_MAX_DIM, error);
+    delta->kda_rank = (int)rank;
     if (status != YALM_OK)
         return status;
+    if (rank > 0 && (delta->n_value_heads != delta->n_key_heads || delta->tiled || json_has(&object, "scan")))
+        return error_set(error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.kinds.delta.kda_rank': expected as many key heads as value heads, and neither "
+                         "'tiled' nor 'scan' beside it",
+                         kind->path);
     if (delta->n_value_heads % delta->n_key_heads != 0)
         return error_set(error, YALM_BAD_MODEL,
                          "%s: metadata: 'config.kinds.delta.n_value_heads': found %d, expected a multiple of n_key_heads = %d",

@@ -42,7 +42,7 @@ static void visit_layer(const struct naming *visit, const struct model_config *c
     const int first = importance_input(config, layer, 0);
     char within[NAME_ROOM - 16];
     snprintf(within, sizeof within, "layers.%d.", layer);
-    const bool latent = config->latent.kv_rank > 0, q_reads_latent = config->latent.q_rank > 0;
+    const bool latent = w->latent.k_b.data, q_reads_latent = w->latent.q_a.data;
     const char *const names[] = {"q", latent ? "kv_a" : "k", "v", "output_gate", "q_a"};
     const struct matrix *const of_stream[] = {&w->q, &w->k, &w->v, &w->output_gate, &w->latent.q_a};
     for (int i = q_reads_latent; i < 5; i++)

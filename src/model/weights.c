@@ -110,12 +110,19 @@ static void bind_recurrence(struct binder *b, struct layer_weights *w, int l)
     w->q = take_matrix(b, layer_name(l, -1, "q").text, keys, dim, true);
     w->k = take_matrix(b, layer_name(l, -1, "k").text, keys, dim, true);
     w->v = take_matrix(b, layer_name(l, -1, "v").text, values, dim, true);
-    w->output_gate = take_matrix(b, layer_name(l, -1, "output_gate").text, values, dim, true);
     w->o = take_matrix(b, layer_name(l, -1, "o").text, dim, values, true);
     w->delta.conv = take_matrix(b, layer_name(l, -1, "conv").text, d->conv_width, delta_channels(d), false).data;
-    w->delta.decay = take_matrix(b, layer_name(l, -1, "decay").text, d->n_value_heads, dim, false);
+    if (d->kda_rank) {
+        w->delta.decay_a = take_matrix(b, layer_name(l, -1, "decay_a").text, d->kda_rank, dim, true);
+        w->delta.decay_b = take_matrix(b, layer_name(l, -1, "decay_b").text, delta_decays(d), d->kda_rank, true);
+        w->delta.gate_a = take_matrix(b, layer_name(l, -1, "gate_a").text, d->kda_rank, dim, true);
+        w->delta.gate_b = take_matrix(b, layer_name(l, -1, "gate_b").text, values, d->kda_rank, true);
+    } else {
+        w->output_gate = take_matrix(b, layer_name(l, -1, "output_gate").text, values, dim, true);
+        w->delta.decay = take_matrix(b, layer_name(l, -1, "decay").text, d->n_value_heads, dim, false);
+    }
     w->delta.beta = take_matrix(b, layer_name(l, -1, "beta").text, d->n_value_heads, dim, false);
-    w->delta.decay_bias = take_vector(b, layer_name(l, -1, "decay_bias").text, d->n_value_heads);
+    w->delta.decay_bias = take_vector(b, layer_name(l, -1, "decay_bias").text, delta_decays(d));
     w->delta.decay_rate = take_vector(b, layer_name(l, -1, "decay_rate").text, d->n_value_heads);
     w->delta.value_norm = take_vector(b, layer_name(l, -1, "value_norm").text, d->value_dim);
 }

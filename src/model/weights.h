@@ -38,9 +38,13 @@ struct expert_weights {
 struct delta_weights {
     const float *conv;         // (conv_width, delta_channels()): of q, then k, then v; the last row is the token's own
     const float *conv_bias;    // (conv_dim), of a convolution alone; NULL: none
-    struct matrix decay, beta; // (n_value_heads, hidden_dim), fp32
-    const float *decay_bias, *decay_rate; // (n_value_heads)
-    const float *value_norm;              // (value_dim), of each head of what comes out
+    struct matrix decay, beta; // (n_value_heads, hidden_dim), fp32; with kda_rank there is no `decay`
+    const float *decay_bias;   // (delta_decays())
+    const float *decay_rate;   // (n_value_heads)
+    // With kda_rank: latents (kda_rank, hidden_dim), and what decays (delta_decays(), kda_rank) and the output gate
+    // (delta_values(), kda_rank) are made of them by.
+    struct matrix decay_a, decay_b, gate_a, gate_b;
+    const float *value_norm; // (value_dim), of each head of what comes out
 };
 
 // What a scan has in q's, k's and v's place, and in gates' and o's, besides conv, decay (dt), its bias and rate, and value_norm

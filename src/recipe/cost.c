@@ -36,7 +36,7 @@ static struct cost recurrence_cost(const struct step *step, const struct delta_c
     const struct scan_weights *scan = &step->weights->scan;
     const int conv = d->conv_width * delta_channels(d), norm = d->scan.there ? delta_values(d) : d->value_dim;
     return (struct cost){vector_bytes(w->conv, conv) + vector_bytes(scan->conv_bias, delta_channels(d)) +
-                             vector_bytes(w->decay_bias, d->n_value_heads) + vector_bytes(w->decay_rate, d->n_value_heads) +
+                             vector_bytes(w->decay_bias, delta_decays(d)) + vector_bytes(w->decay_rate, d->n_value_heads) +
                              vector_bytes(scan->skip, d->n_value_heads) + vector_bytes(w->value_norm, norm),
                          2.0 * conv + (d->scan.there ? 5.0 : 7.0) * (double)delta_state_floats(d)};
 }

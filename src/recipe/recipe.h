@@ -16,7 +16,7 @@ enum op {
     OP_HEAD_NORM,  // RMSNorm of each head of q and k, before rotation (Henry et al., arXiv 2010.04245)
     OP_HEADS,      // out = of each head w[0]'s rows for it · its part of in, and what of it goes along as it is
     OP_ATTEND,     // attended = attention of q, rotated, to all keys that it sees, once k and v are among them
-    OP_RECUR,      // out = what a recurrent layer makes of q, k, v, gates, decays and betas (Gated DeltaNet, Mamba-2)
+    OP_RECUR, // out = what a recurrent layer makes of q, k, v, gates, decays and betas (Gated DeltaNet, Kimi Delta Attention, Mamba-2)
     OP_CONVOLVE,   // attended = q ∘ (a convolution of k ∘ v over the last tokens + its bias)
     OP_GATE,       // attended *= 1 / (1 + e^-gates)
     OP_ADD,        // x += w · in + bias
@@ -37,8 +37,8 @@ enum recipe_buffer {
     BUFFER_Q,
     BUFFER_K,
     BUFFER_V,
-    BUFFER_LATENT, // that queries are made of
-    BUFFER_HEADS,  // what is multiplied head by head, or comes out of that
+    BUFFER_LATENT, // that queries are made of, or decays
+    BUFFER_HEADS,  // what is multiplied head by head, or comes out of that; a latent that gates are made of
     BUFFER_GATES,  // of what attention gives
     BUFFER_DECAYS,
     BUFFER_BETAS,
@@ -73,13 +73,14 @@ enum trait {
     TRAIT_ALIBI = 1 << 18,       // ATTEND: scores fall with the distance
     TRAIT_SCAN = 1 << 19,        // RECUR: a selective state space, in the delta rule's place
     TRAIT_SUM = 1 << 20,         // ROUTE: something is added to the sum that weights are divided by
+    TRAIT_CHANNELS = 1 << 21,    // RECUR: channels of keys have decays of their own, and gates are sigmoids
 };
 enum {
     TRAITS_OF_ATTENTION = TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND |
                           TRAIT_BOTH_WAYS | TRAIT_LATENT | TRAIT_ALIBI,
     // What the CPU alone has, in one process.
     TRAITS_OF_CPU = TRAIT_BOTH_WAYS | TRAIT_UNGATED | TRAIT_LAYER_NORM | TRAIT_ROWS | TRAIT_LATENT | TRAIT_GROUPS |
-                    TRAIT_ALIBI | TRAIT_SCAN | TRAIT_SUM,
+                    TRAIT_ALIBI | TRAIT_SCAN | TRAIT_SUM | TRAIT_CHANNELS,
 };
 
 enum { STEP_MATRICES = 6, NOT_OBSERVED = -1 };

@@ -40,10 +40,32 @@ static struct step project_qkv(const struct recipe_writer *out)
     return qkv;
 }
 
+// One product, which no other step shares its input with. Rounding decays costs the most, for they are powers.
+static void put_product(struct recipe_writer *out, const struct matrix *w, enum recipe_buffer in, enum recipe_buffer to)
+{
+    struct step step = {.op = OP_PROJECT, .in = in, .observed = NOT_OBSERVED, .n_exact = 1};
+    step_multiply(&step, w, NULL, to);
+    put_step(out, step);
+}
+
+// Decays and gates by way of their latents.
+static void put_latent_gates(struct recipe_writer *out)
+{
+    const struct delta_weights *w = &out->w->delta;
+    struct step latents = {.op = OP_PROJECT, .in = BUFFER_X, .norm = out->w->attention_norm, .observed = NOT_OBSERVED};
+    step_multiply(&latents, &w->decay_a, NULL, BUFFER_LATENT);
+    step_multiply(&latents, &w->gate_a, NULL, BUFFER_HEADS);
+    latents.n_exact = latents.n_w;
+    put_step(out, latents);
+    put_product(out, &w->decay_b, BUFFER_LATENT, BUFFER_DECAYS);
+    put_product(out, &w->gate_b, BUFFER_HEADS, BUFFER_GATES);
+}
+
 void put_recurrence(struct recipe_writer *out)
 {
     const struct layer_weights *w = out->w;
-    if (config_delta(out->config, out->layer)->scan.there) {
+    const struct delta_config *d = config_delta(out->config, out->layer);
+    if (d->scan.there) {
         put_scan(out, BUFFER_ATTENDED);
         put_scan_sum(out, BUFFER_ATTENDED);
         return;
@@ -52,13 +74,16 @@ void put_recurrence(struct recipe_writer *out)
     step_multiply(&qkv, &w->output_gate, NULL, BUFFER_GATES);
     step_multiply(&qkv, &w->delta.decay, NULL, BUFFER_DECAYS);
     step_multiply(&qkv, &w->delta.beta, NULL, BUFFER_BETAS);
-    qkv.n_narrow = 2;
+    qkv.n_narrow = d->kda_rank ? 1 : 2;
     put_step(out, qkv);
+    if (d->kda_rank)
+        put_latent_gates(out);
     put_step(out, (struct step){.op = OP_RECUR,
                                 .out = {BUFFER_ATTENDED},
                                 .weights = w,
                                 .attending = attending_of(out),
-                                .delta = config_delta(out->config, out->layer)});
+                                .delta = d,
+                                .traits = d->kda_rank ? TRAIT_CHANNELS : 0u});
     put_add(out, &w->o, NULL, BUFFER_ATTENDED, w->attention_post_norm, observed_input(out, INPUT_O), true);
 }
 

@@ -39,6 +39,7 @@ static void say_step(struct listing *text, const struct step *step)
         {TRAIT_GROUPS, "among groups"},
         {TRAIT_ALIBI, "ALiBi"},
         {TRAIT_SCAN, "a scan"},
+        {TRAIT_CHANNELS, "each channel"},
     };
     listing_add(text, "%s", ops[step->op]);
     if (step->n_w > 1 && step->op == OP_PROJECT)

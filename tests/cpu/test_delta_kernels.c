@@ -72,8 +72,13 @@ static void test_convolve_gated(void **state)
 
 struct problem {
     int n, key_dim, value_dim, first, last;
-    bool scan;
+    bool scan, channels;
 };
+
+static int n_decays(const struct problem *p)
+{
+    return p->channels ? p->key_dim : 1;
+}
 
 // Rows of tokens are (q, k, v) one after another, as in the forward pass.
 struct tensors {
@@ -88,11 +93,12 @@ static struct tensors make(struct fixture *f, const struct problem *p)
     t.before = random_floats(f, state, 1);
     t.after = guarded(f, state * sizeof(float));
     t.x = random_floats(f, n * (size_t)t.ldx, 1);
-    t.decay = random_floats(f, n, 1);
+    t.decay = random_floats(f, n * (size_t)n_decays(p), 1);
     t.beta = random_floats(f, n, 1);
     t.y = guarded(f, n * (size_t)p->value_dim * sizeof(float));
-    for (int i = 0; i < p->n; i++) {
+    for (int i = 0; i < p->n * n_decays(p); i++)
         t.decay[i] = fabsf(t.decay[i]);
+    for (int i = 0; i < p->n; i++) {
         t.beta[i] = fabsf(t.beta[i]);
         for (int j = 0; j < 2 * p->key_dim; j++) // about as long as they are in earnest
             t.x[i * t.ldx + j] *= 1.5f / sqrtf((float)p->key_dim);
@@ -112,15 +118,17 @@ static void run(const struct fixture *f, const struct problem *p, const struct t
                                                 .k = x + p->key_dim,
                                                 .v = x + 2 * (ptrdiff_t)p->key_dim,
                                                 .ldx = t->ldx,
-                                                .decay = t->decay + first_token,
+                                                .decay = t->decay + (ptrdiff_t)first_token * n_decays(p),
                                                 .beta = t->beta + first_token,
+                                                .ldd = n_decays(p),
                                                 .ldg = 1,
                                                 .n = n,
                                                 .key_dim = p->key_dim,
                                                 .value_dim = p->value_dim,
                                                 .first_col = p->first,
                                                 .last_col = p->last,
-                                                .scan = p->scan});
+                                                .scan = p->scan,
+                                                .channels = p->channels});
 }
 
 // Where element (i, c) of a state lies.
@@ -142,7 +150,7 @@ static void check(const struct problem *p, const struct tensors *t)
             const float *q = t->x + (ptrdiff_t)at * t->ldx, *k = q + p->key_dim, *v = k + p->key_dim;
             double news = v[c], y = 0;
             for (int i = 0; i < p->key_dim; i++) {
-                s[i] *= t->decay[at];
+                s[i] *= t->decay[p->channels ? at * p->key_dim + i : at];
                 news -= p->scan ? 0 : s[i] * k[i];
             }
             for (int i = 0; i < p->key_dim; i++)
@@ -162,10 +170,13 @@ static void check(const struct problem *p, const struct tensors *t)
 }
 
 static const struct problem problems[] = {
-    {1, 1, 1, 0, 1, false},       {3, 5, 7, 0, 7, false},       {2, 16, 16, 0, 16, false},    {5, 33, 31, 0, 31, false},
-    {4, 128, 128, 0, 128, false}, {4, 128, 128, 32, 64, false}, {7, 24, 100, 32, 100, false}, {3, 130, 47, 32, 47, false},
-    {9, 64, 33, 32, 33, false},   {2, 7, 65, 0, 32, false},     {1, 1, 1, 0, 1, true},        {5, 33, 31, 0, 31, true},
-    {4, 128, 64, 0, 64, true},    {7, 24, 100, 32, 100, true},  {9, 130, 33, 32, 33, true},
+    {1, 1, 1, 0, 1, false, false},       {3, 5, 7, 0, 7, false, false},       {2, 16, 16, 0, 16, false, false},
+    {5, 33, 31, 0, 31, false, false},    {4, 128, 128, 0, 128, false, false}, {4, 128, 128, 32, 64, false, false},
+    {7, 24, 100, 32, 100, false, false}, {3, 130, 47, 32, 47, false, false},  {9, 64, 33, 32, 33, false, false},
+    {2, 7, 65, 0, 32, false, false},     {1, 1, 1, 0, 1, true, false},        {5, 33, 31, 0, 31, true, false},
+    {4, 128, 64, 0, 64, true, false},    {7, 24, 100, 32, 100, true, false},  {9, 130, 33, 32, 33, true, false},
+    {1, 1, 1, 0, 1, false, true},        {5, 33, 31, 0, 31, false, true},     {4, 128, 128, 0, 128, false, true},
+    {7, 24, 100, 32, 100, false, true},  {9, 130, 33, 32, 33, false, true},
 };
 
 static void test_delta_rule(void **state)

@@ -39,6 +39,7 @@ ARCHITECTURES = {
     "Dots1ForCausalLM": "dots1",
     "DeepseekV2ForCausalLM": "deepseek2",
     "DeepseekV3ForCausalLM": "deepseek2",
+    "KimiLinearForCausalLM": "kimi-linear",
     "Starcoder2ForCausalLM": "starcoder2",
     "PhiForCausalLM": "phi2",
     "StableLmForCausalLM": "stablelm",

@@ -7,7 +7,7 @@ those that are other architectures'.
 
 from dataclasses import dataclass
 
-from . import mamba
+from . import kda, mamba
 from .classic import ROWS
 from .convolution import KEYS, NAMES, TOLD
 from .encoders import BERT_FACTS, BERT_NAMES, MODERN_FACTS, MODERN_NAMES, NOMIC
@@ -438,7 +438,7 @@ ARCHITECTURES = {
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }
-for rows in (ROWS, mamba.ROWS, NOMIC):
+for rows in (ROWS, mamba.ROWS, NOMIC, kda.rows(DEEPSEEK_V3)):
     for name, row in rows.items():
         ARCHITECTURES[name] = Architecture(**{**row, "changes": Changes(**row.get("changes", {}))})
 

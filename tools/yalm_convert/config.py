@@ -162,8 +162,8 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
     if "llama_4_scaling" in keys.defaults:
         facts.update(_query_growth(keys))
-    recurs = has_recurrent(keys) or convolves(keys)
-    attending = attention_keys(keys) if recurs else rope_keys(keys) if "kv_lora_rank" in keys.defaults else keys
+    attending = rope_keys(keys) if "kv_lora_rank" in keys.defaults else keys
+    attending = attention_keys(attending) if has_recurrent(keys) or convolves(keys) else attending
     if is_gemma4(keys):
         facts.update(read_gemma4(keys, facts, warnings))
     else:

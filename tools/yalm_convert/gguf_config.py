@@ -10,12 +10,12 @@ from typing import Optional
 
 import numpy as np
 
-from . import gguf_encoders, gguf_gemma4, gguf_mamba
+from . import gguf_encoders, gguf_gemma4, gguf_kda, gguf_mamba
 from .checkpoint import Checkpoint, Tensor
 from .computed import Reordered
 from .errors import ModelError
 from .gguf_blocks import tensor_of
-from .gguf_families import CONVOLVING_NAMES, FAMILIES, LATENT, MIXTRAL_PARTS, RECURRENT, VARIANTS, Family
+from .gguf_families import CONVOLVING_NAMES, FAMILIES, MIXTRAL_PARTS, RECURRENT, VARIANTS, Family
 from .gguf_file import GgufFile
 from .mtp import NEXTN, as_qwen
 from .refused import why_not
@@ -135,8 +135,10 @@ def config_values(file: GgufFile, warnings: list) -> dict:
         _convolving(file, values)
     if gguf_mamba.is_scan(family):
         gguf_mamba.complete(file, prefix, values)
-    if family.settings is LATENT:
+    if "attention.kv_lora_rank" in family.settings:
         _latents(file, prefix, values)
+    if gguf_kda.is_kda(family):
+        gguf_kda.complete(file, prefix, values)
     for key in ("bos_token_id", "eos_token_id"):
         if f"tokenizer.ggml.{key}" in file.settings:
             values[key] = file.get(f"tokenizer.ggml.{key}")
@@ -175,7 +177,7 @@ def _latents(file: GgufFile, prefix: str, values: dict) -> None:
     v = file.get(f"{prefix}attention.value_length_mla", file.get(f"{prefix}attention.value_length"))
     values.update(qk_nope_head_dim=key - rope, qk_rope_head_dim=rope, v_head_dim=v, head_dim=rope)
     values.setdefault("q_lora_rank", None)
-    if file.get(f"{prefix}expert_gating_func") == 2:
+    if file.get(f"{prefix}expert_gating_func") == 2 and values["architectures"] == ["DeepseekV2ForCausalLM"]:
         values["architectures"] = ["DeepseekV3ForCausalLM"]
     elif values.get("n_group", 1) > 1:
         values["topk_method"] = "group_limited_greedy"
@@ -340,6 +342,7 @@ def model_tensors(file: GgufFile) -> Checkpoint:
             continue
         entry_tensor = tensor_of(entry)
         entry_tensor = gguf_mamba.flat(name, entry_tensor) if gguf_mamba.is_scan(family) else entry_tensor
+        entry_tensor = gguf_kda.shaped(name, entry_tensor) if gguf_kda.is_kda(family) else entry_tensor
         for renamed, tensor in _renamed(file, family, name, entry_tensor):
             if family.names is RECURRENT:
                 renamed = as_qwen(renamed, layers)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Optional
 
-from . import gguf_encoders, gguf_gemma4, gguf_mamba
+from . import gguf_encoders, gguf_gemma4, gguf_kda, gguf_mamba
 
 EXPERTS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
 OWN_EXPERTS = {
@@ -144,6 +144,9 @@ FAMILIES = {
     ),
     "dots1": Family("Dots1ForCausalLM", settings=SCORED, always={"sliding_window": None}, names={**CHOICE, **SHARED}),
     "deepseek2": Family("DeepseekV2ForCausalLM", settings=LATENT, names=LATENT_NAMES),
+    "kimi-linear": Family(
+        "KimiLinearForCausalLM", settings={**LATENT, **gguf_kda.SETTINGS}, names={**LATENT_NAMES, **gguf_kda.NAMES}
+    ),
     "lfm2": Family(
         "Lfm2ForCausalLM", settings=CONVOLVING, always={"block_auto_adjust_ff_dim": False}, names=CONVOLVING_NAMES
     ),

@@ -17,6 +17,7 @@ from .errors import ModelError
 from .experts import plan_experts
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .gemma4 import layer_facts, plan_experts_beside_mlp, plan_inputs, plan_layer, prepare_attention
+from .kda import plan_kda
 from .latent import plan_latent
 from .mamba import Scaled, block_name, plan_scan
 from .mixture import mixed
@@ -245,11 +246,13 @@ class Planner:
         delta = kind.get("delta", c.get("delta", {}))
         if "scan" in delta:
             plan_scan(self, name, f"{stored}.mamba", delta)
+        elif "kda_rank" in delta:
+            plan_kda(self, name, f"{stored}.self_attn", delta)
         elif delta:
             plan_recurrent(self, name, f"{stored}.linear_attn", delta)
         if "conv" in kind:
             plan_convolution(self, name, f"{stored}.conv", kind["conv"])
-        elif "latent" in c:
+        elif "latent" in c and not delta:
             plan_latent(self, name, f"{stored}.self_attn")
         elif not delta or "delta" in c:
             self.attention(name, f"{stored}.self_attn", layer_facts(c, n))

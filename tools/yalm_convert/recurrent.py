@@ -3,15 +3,15 @@
 import numpy as np
 
 from .computed import Mapped, Turned, Within
+from .kda import FULL, LINEAR, has_kda, read_kda
 from .mamba import has_scan, read_scan
 from .source import shown
 
-FULL, LINEAR = "full_attention", "linear_attention"
 MROPE = {"mrope_section", "mrope_interleaved"}  # say nothing about a text
 
 
 def has_recurrent(keys) -> bool:
-    return "linear_num_value_heads" in keys.defaults or has_scan(keys)
+    return "linear_num_value_heads" in keys.defaults or has_scan(keys) or has_kda(keys)
 
 
 def attention_keys(keys):
@@ -28,6 +28,8 @@ def read_recurrent(keys, facts: dict) -> dict:
     n_layers = facts["n_layers"]
     if has_scan(keys):
         return read_scan(keys, facts)
+    if has_kda(keys):
+        return read_kda(keys, facts)
     if not keys.flag("attn_output_gate", True):
         raise keys.error("attn_output_gate is false, which transformers does not have")
     recurrent = [layer for layer, kind in enumerate(_types(keys, n_layers)) if kind == LINEAR]

@@ -5,7 +5,6 @@ LACKING = {
     "latent attention (MLA)": "axk1 kimik25 longcatflash minicpm3 youtu",
     "sparse attention to latents (DSA)": "deepseekv32 deepseekv4 glmdsa glmmoedsa",
     "Mamba's first recurrence, or Zamba's shared layers": "falconmamba jamba mamba zamba",
-    "a delta rule whose decay differs within a head (KDA)": "kimilinear",
     "RWKV's recurrence": "rwkv",
     "lightning attention": "minimaxforcausallm minimaxm1 minimaxtext",
     "this order of LayerNorm or of q, k and v": "codegen gptneoforcausallm olmoforcausallm opt persimmon phimoe xglm",

@@ -128,6 +128,7 @@ struct byte_attention {
 
 // The gated delta rule for some columns of a head's state S, token after token, or a scan, which takes in β v as it is:
 //     u = β (v - decay Sᵀk), or β v;  S = decay S + k ⊗ u;  y = Sᵀq
+// With `channels` each row of S, a channel of k, has a decay of its own: u = β (v - (decay ∘ S)ᵀk).
 // Each token becomes what it would in a call of its own. S lies in blocks of DELTA_COLS columns, (key_dim, DELTA_COLS) one
 // after another; the last has what is left. Columns do not depend on each other, and one block fits into L1 whatever value_dim:
 // rows a power of two apart would fall on few of its sets.
@@ -140,11 +141,11 @@ struct delta_args {
     const float *q, *k;  // (n, ldx): key_dim
     const float *v;      // (n, ldx): value_dim
     ptrdiff_t ldx;
-    const float *decay, *beta; // (n, ldg): one
-    ptrdiff_t ldg;
+    const float *decay, *beta; // (n, ldd): one, or with `channels` key_dim; (n, ldg): one
+    ptrdiff_t ldd, ldg;
     int n, key_dim, value_dim;
     int first_col, last_col; // of S, v and y: the first begins a block, the last ends one
-    bool scan;
+    bool scan, channels;     // at most one of the two
 };
 
 typedef void matvec_function(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,

@@ -127,7 +127,8 @@ static void scalar_delta_rule(const struct delta_args *a)
 {
     for (int t = 0; t < a->n; t++) {
         const float *q = a->q + t * a->ldx, *k = a->k + t * a->ldx;
-        const double decay = a->decay[t * a->ldg], beta = a->beta[t * a->ldg];
+        const float *decays = a->decay + t * a->ldd;
+        const double decay = a->channels ? 1 : decays[0], beta = a->beta[t * a->ldg];
         for (int c = a->first_col; c < a->last_col; c++) {
             const int block = c / DELTA_COLS * DELTA_COLS, left = a->value_dim - block;
             const ptrdiff_t ld = left < DELTA_COLS ? left : DELTA_COLS, at = (ptrdiff_t)block * a->key_dim + (c - block);
@@ -135,10 +136,10 @@ static void scalar_delta_rule(const struct delta_args *a)
             float *after = a->after + at;
             double recalled = 0, sum = 0;
             for (int i = 0; i < a->key_dim && !a->scan; i++)
-                recalled += (double)k[i] * s[i * ld];
+                recalled += (a->channels ? (double)decays[i] : 1) * k[i] * s[i * ld];
             const double u = beta * (a->v[t * a->ldx + c] - decay * recalled);
             for (int i = 0; i < a->key_dim; i++) {
-                const double kept = decay * s[i * ld] + k[i] * u;
+                const double kept = (a->channels ? (double)decays[i] : decay) * s[i * ld] + k[i] * u;
                 after[i * ld] = (float)kept;
                 sum += q[i] * kept;
             }

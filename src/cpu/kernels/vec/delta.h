@@ -67,73 +67,90 @@ VEC_INLINE vec delta_sum(vec sums[DELTA_CHAINS][DELTA_VECS], int j)
     return sum;
 }
 
-// sums += Σ_i x[i] S[i], for rows [first, first + n) of S, n <= DELTA_CHAINS.
-VEC_INLINE void delta_recall(vec sums[DELTA_CHAINS][DELTA_VECS], const float *x, const float *s, ptrdiff_t ld, int n, int cols,
-                             _Bool whole)
+// sums += Σ_i decays[i] x[i] S[i], for rows [first, first + n) of S, n <= DELTA_CHAINS. decays NULL: they are left out.
+VEC_INLINE void delta_recall(vec sums[DELTA_CHAINS][DELTA_VECS], const float *x, const float *decays, const float *s,
+                             ptrdiff_t ld, int n, int cols, _Bool whole)
 {
 #pragma GCC unroll 8
     for (int chain = 0; chain < n; chain++) {
-        const vec factor = vec_set(x[chain]);
+        const vec factor = vec_set(decays ? decays[chain] * x[chain] : x[chain]);
 #pragma GCC unroll 8
         for (int j = 0; j < DELTA_VECS; j++)
             sums[chain][j] = vec_fma(factor, delta_load(s + chain * ld, j, cols, whole), sums[chain][j]);
     }
 }
 
-// S' = decay S + k ⊗ u, and sums += Σ_i q[i] S'[i], likewise.
+// S' = decay S + k ⊗ u, and sums += Σ_i q[i] S'[i], likewise. decays: of each row; NULL: all have `decay`.
 VEC_INLINE void delta_write(vec sums[DELTA_CHAINS][DELTA_VECS], float *after, const float *before, ptrdiff_t ld, const float *q,
-                            const float *k, vec decay, const vec u[DELTA_VECS], int n, int cols, _Bool whole)
+                            const float *k, vec decay, const float *decays, const vec u[DELTA_VECS], int n, int cols,
+                            _Bool whole)
 {
 #pragma GCC unroll 8
     for (int chain = 0; chain < n; chain++) {
-        const vec ki = vec_set(k[chain]), qi = vec_set(q[chain]);
+        const vec ki = vec_set(k[chain]), qi = vec_set(q[chain]), by = decays ? vec_set(decays[chain]) : decay;
 #pragma GCC unroll 8
         for (int j = 0; j < DELTA_VECS; j++) {
-            const vec kept = vec_fma(ki, u[j], vec_mul(decay, delta_load(before + chain * ld, j, cols, whole)));
+            const vec kept = vec_fma(ki, u[j], vec_mul(by, delta_load(before + chain * ld, j, cols, whole)));
             delta_store(after + chain * ld, j, cols, kept, whole);
             sums[chain][j] = vec_fma(qi, kept, sums[chain][j]);
         }
     }
 }
 
-// One token, and `cols` <= DELTA_COLS columns: of S, v and y from their first on.
+// One token, and `cols` <= DELTA_COLS columns: of S, v and y from their first on. With `channels` each row has a decay, else the
+// first is all rows'.
 VEC_INLINE void delta_token(float *y, float *after, const float *before, ptrdiff_t ld, const float *q, const float *k,
-                            const float *v, float decay, float beta, int key_dim, int cols, _Bool whole, _Bool scan)
+                            const float *v, const float *decays, float beta, int key_dim, int cols, _Bool whole, _Bool scan,
+                            _Bool channels)
 {
     vec sums[DELTA_CHAINS][DELTA_VECS], u[DELTA_VECS];
-    const vec decay_all = vec_set(decay), beta_all = vec_set(beta);
+    const vec decay = vec_set(decays[0]), beta_all = vec_set(beta);
     int i = 0;
     delta_zero(sums);
     for (; !scan && i + DELTA_CHAINS <= key_dim; i += DELTA_CHAINS)
-        delta_recall(sums, k + i, before + i * ld, ld, DELTA_CHAINS, cols, whole);
+        delta_recall(sums, k + i, channels ? decays + i : NULL, before + i * ld, ld, DELTA_CHAINS, cols, whole);
     for (; !scan && i < key_dim; i++)
-        delta_recall(sums, k + i, before + i * ld, ld, 1, cols, whole);
+        delta_recall(sums, k + i, channels ? decays + i : NULL, before + i * ld, ld, 1, cols, whole);
 #pragma GCC unroll 8
-    for (int j = 0; j < DELTA_VECS; j++) // a scan has recalled nothing: the sums are 0
-        u[j] = vec_mul(beta_all, vec_sub(delta_load(v, j, cols, whole), vec_mul(decay_all, delta_sum(sums, j))));
+    for (int j = 0; j < DELTA_VECS; j++) { // a scan has recalled nothing: the sums are 0
+        const vec recalled = delta_sum(sums, j);
+        u[j] = vec_mul(beta_all, vec_sub(delta_load(v, j, cols, whole), channels ? recalled : vec_mul(decay, recalled)));
+    }
     delta_zero(sums);
     for (i = 0; i + DELTA_CHAINS <= key_dim; i += DELTA_CHAINS)
-        delta_write(sums, after + i * ld, before + i * ld, ld, q + i, k + i, decay_all, u, DELTA_CHAINS, cols, whole);
+        delta_write(sums, after + i * ld, before + i * ld, ld, q + i, k + i, decay, channels ? decays + i : NULL, u,
+                    DELTA_CHAINS, cols, whole);
     for (; i < key_dim; i++)
-        delta_write(sums, after + i * ld, before + i * ld, ld, q + i, k + i, decay_all, u, 1, cols, whole);
+        delta_write(sums, after + i * ld, before + i * ld, ld, q + i, k + i, decay, channels ? decays + i : NULL, u, 1, cols,
+                    whole);
 #pragma GCC unroll 8
     for (int j = 0; j < DELTA_VECS && y; j++)
         delta_store(y, j, cols, delta_sum(sums, j), whole);
 }
 
-static void delta_rule(const struct delta_args *a)
+// All tokens, `channels` being known where this is compiled.
+VEC_INLINE void delta_tokens(const struct delta_args *a, _Bool channels)
 {
     for (int c = a->first_col; c < a->last_col; c += DELTA_COLS)
         for (int t = 0; t < a->n; t++) {
             const int cols = a->last_col - c;
             const ptrdiff_t block = (ptrdiff_t)c * a->key_dim;
             const float *before = (t == 0 ? a->before : a->after) + block, *x = a->v + t * a->ldx + c;
-            const float *q = a->q + t * a->ldx, *k = a->k + t * a->ldx;
-            const float decay = a->decay[t * a->ldg], beta = a->beta[t * a->ldg];
+            const float *q = a->q + t * a->ldx, *k = a->k + t * a->ldx, *decays = a->decay + t * a->ldd;
+            const float beta = a->beta[t * a->ldg];
             float *y = a->y ? a->y + t * a->ldy + c : NULL, *after = a->after + block;
             if (cols >= DELTA_COLS)
-                delta_token(y, after, before, DELTA_COLS, q, k, x, decay, beta, a->key_dim, DELTA_COLS, true, a->scan);
+                delta_token(y, after, before, DELTA_COLS, q, k, x, decays, beta, a->key_dim, DELTA_COLS, true, a->scan,
+                            channels);
             else
-                delta_token(y, after, before, cols, q, k, x, decay, beta, a->key_dim, cols, false, a->scan);
+                delta_token(y, after, before, cols, q, k, x, decays, beta, a->key_dim, cols, false, a->scan, channels);
         }
+}
+
+static void delta_rule(const struct delta_args *a)
+{
+    if (a->channels)
+        delta_tokens(a, true);
+    else
+        delta_tokens(a, false);
 }
