@@ -1,5 +1,5 @@
 // Models whose attention is of another kind: layers of four kinds, as Gemma 4's small ones are, latents, as DeepSeek's, or
-// scans in its place or beside it, as Nemotron's and Falcon's.
+// scans in its place or beside it, as Nemotron's and Falcon's, or KDA between latents, as Kimi Linear's.
 #pragma once
 #include "model/config.h"
 
@@ -26,7 +26,6 @@ static inline void give_kinds(struct model_config *c)
     c->activation = ACTIVATION_GELU;
 }
 
-// One latent for all heads' keys and values, and one for queries.
 // The first and the last layer are scans; or all are, beside attention.
 static inline void give_scan(struct model_config *c, bool beside, int conv_width)
 {
@@ -38,10 +37,26 @@ static inline void give_scan(struct model_config *c, bool beside, int conv_width
         c->kind_of_layer[layer] = 1;
 }
 
+// One latent for all heads' keys and values, and one for queries.
 static inline void give_latents(struct model_config *c)
 {
     c->latent = (struct latent_config){.q_rank = 40, .kv_rank = 56, .nope_dim = 20, .rope_dim = 8, .v_dim = 12};
     c->n_kv_heads = 1;
     c->head_dim = 56 + 8;
     c->attention_scale = 0.2f;
+}
+
+// Every other layer, from the first on, is KDA; the others have latents, and do not rotate.
+static inline void give_kda(struct model_config *c, int conv_width)
+{
+    give_latents(c);
+    c->latent.q_rank = 0;
+    c->n_more_kinds = 1;
+    c->kinds[1].delta = (struct delta_config){
+        .n_key_heads = 3, .n_value_heads = 3, .key_dim = 20, .value_dim = 36, .conv_width = conv_width, .kda_rank = 12};
+    for (int layer = 0; layer < c->n_layers; layer++) {
+        c->kind_of_layer[layer] = layer % 2 == 0;
+        c->unrotated_layer[layer] = layer % 2;
+        c->n_unrotated_layers += layer % 2;
+    }
 }

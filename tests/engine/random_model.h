@@ -13,12 +13,19 @@ static void random_recurrence(struct random_model *m, int layer, enum dtype dtyp
     l->q = random_matrix(m, dtype, delta_keys(d), c->hidden_dim);
     l->k = random_matrix(m, dtype, delta_keys(d), c->hidden_dim);
     l->v = random_matrix(m, dtype, delta_values(d), c->hidden_dim);
-    l->output_gate = random_matrix(m, dtype, delta_values(d), c->hidden_dim);
+    if (!d->kda_rank)
+        l->output_gate = random_matrix(m, dtype, delta_values(d), c->hidden_dim);
     l->o = random_matrix(m, dtype, c->hidden_dim, delta_values(d));
     l->delta.conv = random_vector(m, d->conv_width * delta_channels(d), 0.3, 0.5);
-    l->delta.decay = random_matrix(m, DTYPE_FP32, d->n_value_heads, c->hidden_dim);
+    if (d->kda_rank) {
+        l->delta.decay_a = random_matrix(m, dtype, d->kda_rank, c->hidden_dim);
+        l->delta.decay_b = random_matrix(m, dtype, delta_decays(d), d->kda_rank);
+        l->delta.gate_a = random_matrix(m, dtype, d->kda_rank, c->hidden_dim);
+        l->delta.gate_b = random_matrix(m, dtype, delta_values(d), d->kda_rank);
+    } else
+        l->delta.decay = random_matrix(m, DTYPE_FP32, d->n_value_heads, c->hidden_dim);
     l->delta.beta = random_matrix(m, DTYPE_FP32, d->n_value_heads, c->hidden_dim);
-    l->delta.decay_bias = random_vector(m, d->n_value_heads, -1, 1);
+    l->delta.decay_bias = random_vector(m, delta_decays(d), -1, 1);
     float *rates = random_vector(m, d->n_value_heads, 0.5, 0.2);
     for (int i = 0; i < d->n_value_heads; i++)
         rates[i] = fabsf(rates[i]);

@@ -1,9 +1,9 @@
 // Recurrent layers in double precision, straight from their papers; included by reference.h.
 #pragma once
 
-// Gated DeltaNet, as docs/format.md says: y (delta_values()) is what o reads.
-static void reference_delta_head(const struct reference *r, int layer, int head, const double *u, double decay, double beta,
-                                 double *y)
+// Gated DeltaNet or KDA, as docs/format.md says: y (delta_values()) is what o reads. decay: a head's (delta_head_decays()).
+static void reference_delta_head(const struct reference *r, int layer, int head, const double *u, const double *decay,
+                                 double beta, double *y)
 {
     const struct delta_config *d = config_delta(&r->model->config, layer);
     const int keys = delta_keys(d), at = d->tiled ? head % d->n_key_heads : head * d->n_key_heads / d->n_value_heads;
@@ -16,7 +16,7 @@ static void reference_delta_head(const struct reference *r, int layer, int head,
     for (int c = 0; c < d->value_dim; c++) {
         double news = v[c];
         for (int i = 0; i < d->key_dim; i++) {
-            state[i * d->value_dim + c] *= decay;
+            state[i * d->value_dim + c] *= decay[d->kda_rank ? i : 0];
             news -= state[i * d->value_dim + c] * k[i] / sqrt(k_length);
         }
         y[c] = 0;
@@ -27,18 +27,34 @@ static void reference_delta_head(const struct reference *r, int layer, int head,
     }
 }
 
+// What decays come from, with their bias, and the output gate's logits: by matrices of h, or by way of latents.
+static void reference_delta_gates(const struct delta_config *d, const struct layer_weights *w, const double *h, double *decay,
+                                  double *gate)
+{
+    double latent[64];
+    if (!d->kda_rank) {
+        reference_product(gate, &w->output_gate, NULL, h);
+        reference_product(decay, &w->delta.decay, w->delta.decay_bias, h);
+        return;
+    }
+    reference_product(latent, &w->delta.gate_a, NULL, h);
+    reference_product(gate, &w->delta.gate_b, NULL, latent);
+    reference_product(latent, &w->delta.decay_a, NULL, h);
+    reference_product(decay, &w->delta.decay_b, w->delta.decay_bias, latent);
+}
+
 static void reference_delta(const struct reference *r, int layer, const double *h, double *y)
 {
     const struct delta_config *d = config_delta(&r->model->config, layer);
     const struct layer_weights *w = &r->model->weights.layers[layer];
     const int keys = delta_keys(d), values = delta_values(d), channels = delta_channels(d);
     double *given = r->inputs[layer] + (size_t)r->n * channels, *u = doubles(channels), *gate = doubles(values);
-    double decay[64], beta[64];
+    double *decay = doubles(delta_decays(d)), beta[64];
+    const int n_decays = delta_head_decays(d);
     reference_product(given, &w->q, NULL, h);
     reference_product(given + keys, &w->k, NULL, h);
     reference_product(given + 2 * keys, &w->v, NULL, h);
-    reference_product(gate, &w->output_gate, NULL, h);
-    reference_product(decay, &w->delta.decay, w->delta.decay_bias, h);
+    reference_delta_gates(d, w, h, decay, gate);
     reference_product(beta, &w->delta.beta, NULL, h);
     for (int c = 0; c < channels; c++) {
         for (int back = 0; back < d->conv_width && back <= r->n; back++)
@@ -47,13 +63,14 @@ static void reference_delta(const struct reference *r, int layer, const double *
     }
     for (int head = 0; head < d->n_value_heads; head++) {
         double *out = y + head * d->value_dim;
-        reference_delta_head(r, layer, head, u, exp(-w->delta.decay_rate[head] * log(1 + exp(decay[head]))),
-                             1 / (1 + exp(-beta[head])), out);
+        for (int i = head * n_decays; i < (head + 1) * n_decays; i++)
+            decay[i] = exp(-w->delta.decay_rate[head] * log(1 + exp(decay[i])));
+        reference_delta_head(r, layer, head, u, decay + head * n_decays, 1 / (1 + exp(-beta[head])), out);
         reference_norm(out, out, w->delta.value_norm, d->value_dim, r->model->config.norm_eps);
     }
     for (int i = 0; i < values; i++)
-        y[i] *= gate[i] / (1 + exp(-gate[i]));
-    free(u), free(gate);
+        y[i] *= (d->kda_rank ? 1 : gate[i]) / (1 + exp(-gate[i]));
+    free(u), free(gate), free(decay);
 }
 
 // Mamba-2's selective state space: one head, whose x, B and C are given: y (value_dim).

@@ -40,6 +40,10 @@ struct scenario {
 #define SCANNING(keys, values, k_dim, v_dim, width, ...)                                                                       \
     RECURRENT(keys, values, k_dim, v_dim, width, false), .kinds[1].delta.scan = {.there = true, __VA_ARGS__}
 
+// Likewise, with a decay for each channel of a key (KDA).
+#define KDA(heads, k_dim, v_dim, width, rank)                                                                                  \
+    RECURRENT(heads, heads, k_dim, v_dim, width, false), .kinds[1].delta.kda_rank = rank
+
 // Two kinds with keys, and two that see theirs and are wider; layers have inputs of their own.
 #define GEMMA4_E                                                                                                               \
     .n_layers = 6, .hidden_dim = 48, .ffn_dim = 71, .n_heads = 4, .n_kv_heads = 1, .head_dim = 12, .vocab_size = 53,           \
@@ -272,6 +276,20 @@ static const struct scenario scenarios[] = {
      {SHAPE(4, 2, 12), .n_experts = 12, .n_active_experts = 3, .n_expert_groups = 3, .n_active_groups = 1, .expert_ffn_dim = 40,
       .raw_expert_weights = true, .expert_scale = 3, .shared_ffn_dim = 40},
      DTYPE_FP32,
+     128,
+     false,
+     0},
+    {"KDA", {SHAPE(4, 2, 12), KDA(3, 21, 41, 4, 17)}, DTYPE_FP32, 128, false, 0},
+    {"KDA before latents that do not rotate, endless, bf16",
+     {SHAPE(4, 1, 30), LATENT(0), KDA(4, 33, 33, 3, 20), .n_unrotated_layers = 1, .unrotated_layer = {false, true}},
+     DTYPE_BF16,
+     23,
+     true,
+     3},
+    {"KDA before latents, experts of the best groups, q8",
+     {SHAPE(4, 1, 30), LATENT(19), KDA(2, 40, 24, 2, 12), .n_experts = 12, .n_active_experts = 3, .n_expert_groups = 4,
+      .n_active_groups = 2, .expert_ffn_dim = 40, .sigmoid_router = true, .expert_scale = 1.7f, .shared_ffn_dim = 77},
+     DTYPE_Q8,
      128,
      false,
      0},

@@ -23,7 +23,8 @@ struct kind_of_model {
     bool endless, sinks;          // sinks: heads have a logit without a key
     bool more;                    // norms of heads and around blocks, soft caps, biases
     int recurrent; // width of the convolution of the first and last layer, which are recurrent; 0: all have attention
-    enum { DELTA, SCAN, BESIDE, CONVOLUTION } how; // the delta rule; scans; these in all layers, beside attention; no more
+    // the delta rule; scans; these in all layers, beside attention; no more; KDA between latents
+    enum { DELTA, SCAN, BESIDE, CONVOLUTION, KDA } how;
     const char *attention;
     bool gemma; // layers of four kinds
     bool latents;
@@ -50,6 +51,8 @@ static const struct kind_of_model kinds[] = {
     {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 5, .context = 64, .recurrent = 3, .how = BESIDE},
     {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 5, .context = 64, .recurrent = 3, .how = CONVOLUTION},
     {.dtype = DTYPE_Q8, .kv = YALM_KV_INT8, .n_prompt = 150, .context = 200, .recurrent = 9, .how = CONVOLUTION},
+    {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 5, .context = 64, .recurrent = 4, .how = KDA},
+    {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 150, .context = 200, .recurrent = 2, .how = KDA},
     {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 9, .context = 64, .gemma = true},
     {.dtype = DTYPE_BF16, .kv = YALM_KV_INT8, .n_prompt = 20, .context = 40, .endless = true, .chunk = 7, .gemma = true},
     {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 300, .context = 350, .latents = true},
@@ -81,6 +84,8 @@ static struct random_model *model_of(const struct kind_of_model *kind)
                                   .bos = -1};
     if (kind->how == SCAN || kind->how == BESIDE)
         give_scan(&config, kind->how == BESIDE, kind->recurrent);
+    else if (kind->how == KDA)
+        give_kda(&config, kind->recurrent);
     else if (kind->recurrent) {
         config.n_more_kinds = 1;
         config.kind_of_layer[0] = config.kind_of_layer[2] = 1;

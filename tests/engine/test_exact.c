@@ -18,7 +18,7 @@ struct kind_of_model {
     enum dtype dtype;
     yalm_kv kv;
     yalm_activations activations;
-    enum { PLAIN, WINDOW, EXPERTS, KINDS, RECURRENT, SCAN, BESIDE, CONVOLVES, SINKS, CAPPED, WIDE, LATENTS } shape;
+    enum { PLAIN, WINDOW, EXPERTS, KINDS, RECURRENT, SCAN, BESIDE, CONVOLVES, SINKS, CAPPED, WIDE, LATENTS, KDA } shape;
 };
 
 static const struct kind_of_model kinds[] = {
@@ -31,7 +31,7 @@ static const struct kind_of_model kinds[] = {
     {DTYPE_FP32, YALM_KV_FP16, YALM_ACTIVATIONS_FP32, KINDS},    {DTYPE_FP32, YALM_KV_FP32, YALM_ACTIVATIONS_FP32, RECURRENT},
     {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, RECURRENT}, {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, LATENTS},
     {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, SCAN},      {DTYPE_FP32, YALM_KV_FP32, YALM_ACTIVATIONS_FP32, BESIDE},
-    {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, CONVOLVES}};
+    {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, CONVOLVES}, {DTYPE_Q8, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, KDA}};
 
 static struct random_model *model_of(const struct kind_of_model *kind)
 {
@@ -61,6 +61,9 @@ static struct random_model *model_of(const struct kind_of_model *kind)
         break;
     case LATENTS:
         give_latents(&c);
+        break;
+    case KDA:
+        give_kda(&c, 4);
         break;
     case SCAN:
     case BESIDE:

@@ -71,6 +71,14 @@ static int set_up_beside(void **state)
     return make(&config);
 }
 
+static int set_up_kda(void **state)
+{
+    (void)state;
+    struct model_config config = config_of();
+    give_kda(&config, 4);
+    return make(&config);
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -360,7 +368,9 @@ static void test_filled_caches(void **state)
     eval(session, 0, 1);
     assert_int_equal(yalm_position(session), 211);
     const yalm_cost few = yalm_session_cost(session, 1, 10), more = yalm_session_cost(session, 1, 20);
-    const double row = 2.0 * KV_HEADS * 8 * sizeof(float); // of the one layer that has a cache
+    const struct model_config *c = &the_model->model.config;
+    const double row =
+        (double)config_cached_rows(c) * c->n_kv_heads * c->head_dim * sizeof(float); // of the one layer with a cache
     assert_true(more.bytes - few.bytes == 10 * row);
     yalm_session_close(session);
 }
@@ -385,5 +395,6 @@ int main(int argc, char **argv)
         return failed;
     failed += cmocka_run_group_tests_name("a convolution alone", tests, set_up_convolution, tear_down);
     failed += cmocka_run_group_tests_name("scans", tests, set_up_scan, tear_down);
+    failed += cmocka_run_group_tests_name("KDA between latents", tests, set_up_kda, tear_down);
     return failed + cmocka_run_group_tests_name("scans beside attention", tests, set_up_beside, tear_down);
 }
