@@ -64,6 +64,8 @@ PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3", "arcee")  # w
 USUAL = {  # names of keys
     "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size",
     "n_positions": "max_position_embeddings", "rotary_pct": "partial_rotary_factor",
+    "num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
+    "model_max_length": "max_position_embeddings",
 }  # fmt: skip
 KINDS = {
     "F32": gguf.GGMLQuantizationType.F32,
@@ -180,8 +182,10 @@ def add_settings(writer, arch, config):
         writer.add_expert_weights_norm(config.get("norm_topk_prob", True))
         by_softmax = config["model_type"] == "deepseek_v2"
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType["SOFTMAX" if by_softmax else "SIGMOID"])
-    if arch == "deepseek2":
+    if arch in ("deepseek2", "kimi-linear"):
         add_latents(writer, config)
+    if arch == "kimi-linear":
+        add_kda(writer, config)
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if "shared_intermediate_size" in config:
@@ -203,19 +207,40 @@ def add_latents(writer, config):
     if config["q_lora_rank"]:
         writer.add_q_lora_rank(config["q_lora_rank"])
     writer.add_kv_lora_rank(rank)
+    split = config["q_lora_rank"] or "linear_attn_config" in config  # as newer files have it; named() does so, too
     for kind, cached, own in (
         ("key", rank + rope, config["qk_nope_head_dim"] + rope),
         ("value", rank, config["v_head_dim"]),
     ):
-        split = config["q_lora_rank"]  # as newer files have it; named() does so, too
         getattr(writer, f"add_{kind}_length")(cached if split else own)
         if split:
             getattr(writer, f"add_{kind}_length_mla")(own)
-    writer.kv_data[0].pop("deepseek2.rope.dimension_count")
+    writer.kv_data[0].pop(f"{writer.arch}.rope.dimension_count")
     writer.add_rope_dimension_count(rope)
     if config.get("n_group"):
         writer.add_expert_group_count(config["n_group"])
         writer.add_expert_group_used_count(config["topk_group"])
+
+
+def add_kda(writer, config):
+    own = config["linear_attn_config"]
+    writer.kv_data[0].pop(f"{writer.arch}.attention.head_count_kv")
+    writer.add_head_count_kv([int(n + 1 in own["full_attn_layers"]) for n in range(config["num_hidden_layers"])])
+    writer.add_ssm_conv_kernel(own["short_conv_kernel_size"])
+    writer.add_kda_head_dim(own["head_dim"])
+    writer.add_expert_shared_count(config["n_shared_experts"])
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
+def as_kda(kind, name, array):
+    """(type, name, array) as llama.cpp's converter has it: rates for their logarithms, and a dimension of one more."""
+    if name.endswith("A_log"):
+        return "F32", f"blk.{name.split('.')[2]}.ssm_a", -np.exp(as_floats(kind, array))
+    if name.endswith("_conv1d.weight"):
+        kind, array = "F32", as_floats(kind, array).reshape(1, array.shape[0], 1, -1)
+    return kind, name.replace("dt_bias", "dt_proj.bias"), array
 
 
 def by_heads(config, array):
@@ -307,6 +332,8 @@ def named(directory, arch, config):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
         if arch in SCANS:
             kind, name, array = as_scans(config, kind, name, array)
+        if arch == "kimi-linear":
+            kind, name, array = as_kda(kind, name, array)
         if arch == "gpt2" and part in ("c_attn", "c_fc", "c_proj") and array.ndim == 2:
             array = np.ascontiguousarray(array.T)
         if part == "query_key_value":  # of each head
@@ -332,7 +359,7 @@ def named(directory, arch, config):
                 ("down",) if "down" in name else ("gate", "up"), np.split(array, 1 if "down" in name else 2, 1)
             ):
                 found[f"blk.{layer}.ffn_{letter}_exps.weight"] = (kind, rows.copy())
-        elif part == "kv_b_proj" and config["q_lora_rank"]:
+        elif part == "kv_b_proj" and (config["q_lora_rank"] or arch == "kimi-linear"):
             for letter, matrix in by_heads(config, array).items():
                 found[f"blk.{name.split('.')[2]}.attn_{letter}.weight"] = (kind, matrix)
         elif part == "input_linear":  # gate's rows of each expert, and then up's

@@ -223,7 +223,7 @@ def check_delta(kind, beside):
     delta = kind["delta"]
     sizes = {"n_key_heads", "n_value_heads", "key_dim", "value_dim", "conv_width"}
     require(beside or set(kind) == {"layers", "delta"}, "delta")
-    require(set(delta) - {"tiled", "scan"} == sizes, "delta")
+    require(set(delta) - {"tiled", "scan", "kda_rank"} == sizes, "delta")
     scan = delta.get("scan", {"conv_bias": True, "norm_groups": 0})
     normed = {"norm_first", "norm_eps"} if scan["norm_groups"] else set()
     require(set(scan) - {"dt_min", "dt_max"} == {"conv_bias", "norm_groups"} | normed, "scan")
@@ -263,6 +263,11 @@ def recurrent_tensors(c, delta, p, weights, exact):
         "decay_rate": (heads,),
         "value_norm": (delta["value_dim"],),
     }
+    if rank := delta.get("kda_rank"):
+        del matrices["output_gate"], floats["decay"]
+        matrices |= {f"{part}_a": (rank, dim) for part in ("decay", "gate")}
+        matrices |= {"decay_b": (keys, rank), "gate_b": (values, rank)}
+        floats["decay_bias"] = (keys,)
     table = {p + name: (shape, weights) for name, shape in matrices.items()}
     return table | {p + name: (shape, exact) for name, shape in floats.items()}
 
