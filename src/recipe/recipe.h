@@ -16,7 +16,7 @@ enum op {
     OP_HEAD_NORM,  // RMSNorm of each head of q and k, before rotation (Henry et al., arXiv 2010.04245)
     OP_HEADS,      // out = of each head w[0]'s rows for it · its part of in, and what of it goes along as it is
     OP_ATTEND,     // attended = attention of q, rotated, to all keys that it sees, once k and v are among them
-    OP_RECUR, // out = what a recurrent layer makes of q, k, v, gates, decays and betas (Gated DeltaNet, Kimi Delta Attention, Mamba-2)
+    OP_RECUR,      // out = what a recurrent layer makes of q, k, v, gates, decays and betas (Gated DeltaNet, KDA, Mamba-2)
     OP_CONVOLVE,   // attended = q ∘ (a convolution of k ∘ v over the last tokens + its bias)
     OP_GATE,       // attended *= 1 / (1 + e^-gates)
     OP_ADD,        // x += w · in + bias

@@ -126,7 +126,7 @@ def test_models_that_read_whole_texts(tmp_path, name):
     assert done.returncode == 0 and done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("name", ["tiny-deepseek-v2-lite", "tiny-lfm2"])
+@pytest.mark.parametrize("name", ["tiny-deepseek-v2-lite", "tiny-lfm2", "tiny-kimi-linear"])
 def test_layers_of_the_cpu(tmp_path, name):
     source = cases.write_model(cases.CASES[name], tmp_path / "source")
     (tmp_path / "ids").write_text("1 2 3")
@@ -135,7 +135,7 @@ def test_layers_of_the_cpu(tmp_path, name):
     refuses(
         done,
         2,
-        "to latents (MLA), scans (Mamba-2), short convolutions and groups of experts do not run on the GPU",
+        "to latents (MLA), scans (Mamba-2), KDA, short convolutions and groups of experts do not run on the GPU",
     )
 
 

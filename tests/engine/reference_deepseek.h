@@ -56,8 +56,9 @@ static void reference_latent_head(const struct reference *r, int layer, int h, c
         reference_expand(r, layer, h, row, k, v);
         const double growth =
             c->query_growth > 0 ? 1 + c->query_growth * log(1 + floor((double)r->n / c->query_growth_context)) : 1;
-        const double score = plain_dot(q, k, d->nope_dim) +
-                             rotated_dot(q + d->nope_dim, row + d->kv_rank, d->rope_dim, &c->kinds[0].rope, distance);
+        const double score =
+            plain_dot(q, k, d->nope_dim) + rotated_dot(q + d->nope_dim, row + d->kv_rank, d->rope_dim, &c->kinds[0].rope,
+                                                       c->unrotated_layer[layer] ? 0 : distance);
         const double weight = exp(score * growth * (double)c->attention_scale); // scores are small enough for it
         sum += weight;
         for (int i = 0; i < d->v_dim; i++)

@@ -111,7 +111,7 @@ FAULTS = (
     Fault(
         "recurrent layers: what is kept does not decay",
         KERNELS + "vec/delta.h",
-        "vec_mul(decay, delta_load(before + chain * ld, j, cols, whole))",
+        "vec_mul(by, delta_load(before + chain * ld, j, cols, whole))",
         "delta_load(before + chain * ld, j, cols, whole)",
         ("release/cpu/test_delta_kernels", "release/cpu/*"),
     ),

@@ -24,6 +24,7 @@ struct build_options {
     bool router_bias, sigmoid_router;            // likewise, of models with experts
     int shared_ffn;                              // likewise; 0: none
     bool recurrent;   // layer 0 is, with 2 key and 4 value heads of 3 and 5 components, and a convolution of 4
+    bool kda;         // with `recurrent`: with as many key heads as value heads, and latents of 7 components
     bool convolves;   // layer 0 does, over 3 tokens, with biases
     bool output_gate; // in layer 1, at least
     bool shared_gate;
@@ -129,18 +130,25 @@ static inline void builder_add_ffn(struct builder *b, const struct build_options
     }
 }
 
-static inline void builder_recurrent(struct builder *b, const char *w, int l)
+static inline void builder_recurrent(struct builder *b, const struct build_options *o, const char *w, int l)
 {
-    const int keys = 2 * 3, values = 4 * 5;
+    const int keys = (o->kda ? 4 : 2) * 3, values = 4 * 5;
     builder_add(b, w, keys, TINY_HIDDEN, "layers.%d.q", l);
     builder_add(b, w, keys, TINY_HIDDEN, "layers.%d.k", l);
     builder_add(b, w, values, TINY_HIDDEN, "layers.%d.v", l);
-    builder_add(b, w, values, TINY_HIDDEN, "layers.%d.output_gate", l);
+    if (o->kda) {
+        builder_add(b, w, 7, TINY_HIDDEN, "layers.%d.decay_a", l);
+        builder_add(b, w, keys, 7, "layers.%d.decay_b", l);
+        builder_add(b, w, 7, TINY_HIDDEN, "layers.%d.gate_a", l);
+        builder_add(b, w, values, 7, "layers.%d.gate_b", l);
+    } else {
+        builder_add(b, w, values, TINY_HIDDEN, "layers.%d.output_gate", l);
+        builder_add(b, "fp32", 4, TINY_HIDDEN, "layers.%d.decay", l);
+    }
     builder_add(b, w, TINY_HIDDEN, values, "layers.%d.o", l);
     builder_add(b, "fp32", 4, 2 * keys + values, "layers.%d.conv", l);
-    builder_add(b, "fp32", 4, TINY_HIDDEN, "layers.%d.decay", l);
     builder_add(b, "fp32", 4, TINY_HIDDEN, "layers.%d.beta", l);
-    builder_add(b, "fp32", 4, 0, "layers.%d.decay_bias", l);
+    builder_add(b, "fp32", o->kda ? keys : 4, 0, "layers.%d.decay_bias", l);
     builder_add(b, "fp32", 4, 0, "layers.%d.decay_rate", l);
     builder_add(b, "fp32", 5, 0, "layers.%d.value_norm", l);
 }
@@ -204,7 +212,7 @@ static inline void builder_tensors(struct builder *b, const struct build_options
     for (int l = 0; l < TINY_LAYERS + o->mtp; l++) {
         builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.attention_norm", l);
         if (o->recurrent && l == 0)
-            builder_recurrent(b, w, l);
+            builder_recurrent(b, o, w, l);
         else if (o->convolves && l == 0)
             builder_convolution(b, w, l);
         else if (o->latents)
@@ -295,8 +303,9 @@ static inline size_t builder_later(char *text, size_t room, const struct build_o
         n += (size_t)snprintf(text + n, room - n, "\"mtp\":{\"normed\":true,\"own_normed\":false},");
     if (o->recurrent)
         n += (size_t)snprintf(text + n, room - n,
-                              "\"kinds\":[{\"layers\":[0],\"delta\":{\"n_key_heads\":2,\"n_value_heads\":4,"
-                              "\"key_dim\":3,\"value_dim\":5,\"conv_width\":4}}],");
+                              "\"kinds\":[{\"layers\":[0],\"delta\":{%s\"n_value_heads\":4,"
+                              "\"key_dim\":3,\"value_dim\":5,\"conv_width\":4}}],",
+                              o->kda ? "\"kda_rank\":7,\"n_key_heads\":4," : "\"n_key_heads\":2,");
     if (o->convolves)
         n += (size_t)snprintf(text + n, room - n, "\"kinds\":[{\"layers\":[0],\"conv\":{\"conv_width\":3,\"bias\":true}}],");
     if (o->latents)

@@ -153,7 +153,10 @@ static void test_recurrent_layers(void **state)
     assert_true(delta_keys(d) == 6 && delta_values(d) == 20 && delta_channels(d) == 32);
     assert_true(config_most_of(&c, delta_values) == 20 && delta_state_floats(d) == 60 && delta_input_floats(d) == 96);
     c = read_config(&options, "\"conv_width\":4", "\"conv_width\":4,\"tiled\":true");
-    assert_true(c.kinds[1].delta.tiled);
+    assert_true(c.kinds[1].delta.tiled && delta_decays(&c.kinds[1].delta) == 4);
+    const struct build_options kda = {.recurrent = true, .kda = true};
+    c = read_config(&kda, NULL, NULL);
+    assert_true(c.kinds[1].delta.kda_rank == 7 && delta_decays(&c.kinds[1].delta) == 12);
     c = read_config(NULL, NULL, NULL);
     assert_false(config_recurs(&c));
     static const struct damage damages[] = {
@@ -163,6 +166,8 @@ static void test_recurrent_layers(void **state)
         {"\"conv_width\":4", "\"conv_width\":65", "conv_width': found 65"},
         {"\"key_dim\":3", "\"key_dim\":5000", "key_dim': found 5000"},
         {"\"key_dim\":3,", "", "key_dim' is missing"},
+        {"\"key_dim\":3,", "\"key_dim\":3,\"kda_rank\":7,", "kda_rank': expected as many key heads as value heads"},
+        {"\"key_dim\":3,", "\"key_dim\":3,\"kda_rank\":0,", "kda_rank': found 0"},
         {"\"key_dim\":3,", "\"key_dim\":3,\"more\":1,", "more' is not known"},
         {"\"n_value_heads\":4,\"key_dim\":3,\"value_dim\":5", "\"n_value_heads\":4096,\"key_dim\":3,\"value_dim\":4000",
          "expected at most 1048576"},

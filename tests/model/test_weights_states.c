@@ -103,12 +103,43 @@ static void test_latents(void **state)
     each_refused(&quantised, &none, 1);
 }
 
+static void test_kda_before_latents(void **state)
+{
+    (void)state;
+    const struct build_options options = {.recurrent = true, .kda = true, .latents = "bf16", .weights = "fp16"};
+    struct built file = build(&options);
+    struct opened o;
+    accepted(&o, &file);
+    const struct layer_weights *l = &o.weights.layers[0], *attends = &o.weights.layers[1];
+    expect_matrix(&o, &l->k, "layers.0.k", 12, D, DTYPE_FP16);
+    expect_matrix(&o, &l->delta.decay_a, "layers.0.decay_a", 7, D, DTYPE_FP16);
+    expect_matrix(&o, &l->delta.decay_b, "layers.0.decay_b", 12, 7, DTYPE_FP16);
+    expect_matrix(&o, &l->delta.gate_a, "layers.0.gate_a", 7, D, DTYPE_FP16);
+    expect_matrix(&o, &l->delta.gate_b, "layers.0.gate_b", 20, 7, DTYPE_FP16);
+    expect_vector(&o, l->delta.decay_bias, "layers.0.decay_bias");
+    expect_matrix(&o, &attends->latent.k_b, "layers.1.k_b", 24, 3, DTYPE_BF16);
+    assert_true(!l->delta.decay.data && !l->output_gate.data && !l->latent.k_b.data && !attends->delta.decay_a.data);
+    close_all(&o);
+    built_free(&file);
+    static const struct damage damages[] = {
+        {"\"kda_rank\":7", "\"kda_rank\":6", "tensor 'layers.0.decay_a': shape: found (7, 8), expected (6, 8)"},
+        {"\"kda_rank\":7,", "", "tensor 'layers.0.output_gate' is missing"},
+        {"\"kda_rank\":7,", "\"kda_rank\":7,\"tiled\":true,", "kda_rank': expected as many key heads as value heads"},
+        {"{\"layers\":[0],\"delta\":{\"kda_rank\":7,\"n_key_heads\":4,\"n_value_heads\":4,\"key_dim\":3,\"value_dim\":5,"
+         "\"conv_width\":4}}",
+         "{\"layers\":[0],\"sliding_window\":9,\"rope\":{\"type\":\"default\",\"theta\":1}}",
+         "'config.latent': found beside kinds of attention"},
+    };
+    each_refused(&options, damages, COUNT(damages));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recurrent_layers),
         cmocka_unit_test(test_short_convolutions),
         cmocka_unit_test(test_latents),
+        cmocka_unit_test(test_kda_before_latents),
     };
     return cmocka_run_group_tests_name("weights of states", tests, NULL, NULL);
 }

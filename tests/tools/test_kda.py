@@ -38,8 +38,8 @@ def test_every_tensor(directory, convert):
     found = {name: np.frombuffer(data, np.float32) for name, (_, data) in tensors.items()}
     within = {name.split("self_attn.")[1]: array for name, array in source.items() if "layers.1.self_attn." in name}
     pairs = {"q": "q_proj.weight", "k": "k_proj.weight", "v": "v_proj.weight", "o": "o_proj.weight", "beta": "b_proj.weight",
-             "decay_a": "f_a_proj.weight", "decay_b": "f_b_proj.weight", "gate_a": "g_a_proj.weight", "gate_b": "g_b_proj.weight",
-             "decay_bias": "dt_bias", "value_norm": "o_norm.weight"}  # fmt: skip
+             "decay_a": "f_a_proj.weight", "decay_b": "f_b_proj.weight", "gate_a": "g_a_proj.weight",
+             "gate_b": "g_b_proj.weight", "decay_bias": "dt_bias", "value_norm": "o_norm.weight"}  # fmt: skip
     for ours, theirs in pairs.items():
         assert (found[f"layers.1.{ours}"] == within[theirs].reshape(-1)).all(), ours
     taps = np.concatenate([within[f"{part}_conv1d.weight"][:, 0, :] for part in "qkv"]).T

@@ -1,4 +1,4 @@
-"""What GGUF files say of Kimi Linear (kimi-linear): Kimi Delta Attention, in some layers in the place of attention to latents."""
+"""What GGUF files say of Kimi Linear (kimi-linear): Kimi Delta Attention in the place of latents, but in some layers."""
 
 import math
 

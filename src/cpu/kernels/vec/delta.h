@@ -97,8 +97,8 @@ VEC_INLINE void delta_write(vec sums[DELTA_CHAINS][DELTA_VECS], float *after, co
     }
 }
 
-// One token, and `cols` <= DELTA_COLS columns: of S, v and y from their first on. With `channels` each row has a decay, else the
-// first is all rows'.
+// One token, and `cols` <= DELTA_COLS columns: of S, v and y from their first on. With `channels` each row has a decay, else
+// the first is all rows'.
 VEC_INLINE void delta_token(float *y, float *after, const float *before, ptrdiff_t ld, const float *q, const float *k,
                             const float *v, const float *decays, float beta, int key_dim, int cols, _Bool whole, _Bool scan,
                             _Bool channels)
