@@ -359,7 +359,8 @@ def convert(arguments: argparse.Namespace) -> int:
     types = matrix_types(plan)
     warnings = config.warnings + tokenizer.warnings
     if tokenizer.facts["type"] == "none":
-        warnings.append(f"{where}: no tokenizer.json or tokenizer.model: the model will take token ids only")
+        unread = " (tiktoken.model is not read)" if (source.path / "tiktoken.model").exists() else ""
+        warnings.append(f"{where}: no tokenizer.json or tokenizer.model{unread}: the model will take token ids only")
     costs = report(plan)
     if len(types) > 1 and not arguments.dtype and not arguments.keep and not costs:
         warnings.append(
