@@ -17,11 +17,12 @@ static void random_recurrence(struct random_model *m, int layer, enum dtype dtyp
         l->output_gate = random_matrix(m, dtype, delta_values(d), c->hidden_dim);
     l->o = random_matrix(m, dtype, c->hidden_dim, delta_values(d));
     l->delta.conv = random_vector(m, d->conv_width * delta_channels(d), 0.3, 0.5);
-    if (d->kda_rank) {
-        l->delta.decay_a = random_matrix(m, dtype, d->kda_rank, c->hidden_dim);
-        l->delta.decay_b = random_matrix(m, dtype, delta_decays(d), d->kda_rank);
-        l->delta.gate_a = random_matrix(m, dtype, d->kda_rank, c->hidden_dim);
-        l->delta.gate_b = random_matrix(m, dtype, delta_values(d), d->kda_rank);
+    if (d->kda_rank) { // floats, as the converter has them
+        const enum dtype of_gates = dtype <= DTYPE_BF16 ? dtype : DTYPE_BF16;
+        l->delta.decay_a = random_matrix(m, of_gates, d->kda_rank, c->hidden_dim);
+        l->delta.decay_b = random_matrix(m, of_gates, delta_decays(d), d->kda_rank);
+        l->delta.gate_a = random_matrix(m, of_gates, d->kda_rank, c->hidden_dim);
+        l->delta.gate_b = random_matrix(m, of_gates, delta_values(d), d->kda_rank);
     } else
         l->delta.decay = random_matrix(m, DTYPE_FP32, d->n_value_heads, c->hidden_dim);
     l->delta.beta = random_matrix(m, DTYPE_FP32, d->n_value_heads, c->hidden_dim);
