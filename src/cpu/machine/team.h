@@ -38,7 +38,9 @@ struct member {
     int thread;    // 0 … n_members - 1: which scratch is its own
     int n_members; // that take part in the run
     uint64_t step; // as in the team's word
-    int holds;     // grains
+    int holds;     // grains that it has not yet reported as finished
+    int holds_of;  // of this member's share
+    int known;     // shares from its own on that are empty in this step
     int apart;     // the run's own affair: see cpu/matmul.h
     struct {       // memory that it will read in a later step, to be fetched into its L2 cache while it waits; bytes 0: none
         const char *at;
