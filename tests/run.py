@@ -147,7 +147,7 @@ ROOMS = {
         "*/engine/test_code_runs",
         "*/engine/test_sparq_session",
     ),
-    "cpu/machine": ("*/cpu/test_team", "*/cpu/test_limits", "*/engine/test_session"),
+    "cpu/machine": ("*/cpu/test_team*", "*/cpu/test_limits", "*/engine/test_session"),
     "cuda": ("emulated*/cuda*",),
     "recipe": ("*/recipe/*", "*/engine/*", "*/parity*"),
 }

@@ -196,17 +196,38 @@ FAULTS = (
     # ------------------------------------------------------------------ threads
     Fault(
         "team: nobody waits for grains that others still hold",
-        "src/cpu/machine/team.c",
-        "if (atomic_fetch_add(&me->team->finished, held) + held == (int)grains)",
-        "if (atomic_fetch_add(&me->team->finished, held) + held >= (int)grains - 1 && step_lasts(me))",
-        ("release/cpu/test_team", "tsan/cpu/test_team"),
+        "src/cpu/machine/claims.c",
+        "if (finishes(&team->finished, held, (int)grains))",
+        "if ((finishes(&team->finished, held, (int)grains) || team->finished >= (int)grains - 1) && step_lasts(me))",
+        ("release/cpu/test_team", "release/cpu/test_team_order", "tsan/cpu/test_team"),
     ),
     Fault(
         "team: a share that another member has changed meanwhile is taken all the same",
-        "src/cpu/machine/team.c",
-        "if (atomic_compare_exchange_strong(share, &word, tag | rest)) {",
-        "if (atomic_store(share, tag | rest), true) {",
-        ("release/cpu/test_team", "tsan/cpu/test_team"),
+        "src/cpu/machine/claims.c",
+        "if (atomic_compare_exchange_strong(share, &word, tag | (n < left ? rest : 0))) {",
+        "if (atomic_store(share, tag | (n < left ? rest : 0)), true) {",
+        ("release/cpu/test_team", "release/cpu/test_team_order", "tsan/cpu/test_team"),
+    ),
+    Fault(
+        "team: who opens a step does not see who is about to sleep",
+        "src/cpu/machine/claims.c",
+        "        atomic_store(&gate->sleepers, true);\n        futex(&gate->count, FUTEX_WAIT, seen);",
+        "        futex(&gate->count, FUTEX_WAIT, seen);\n        atomic_store(&gate->sleepers, true);",
+        ("release/cpu/test_team_order",),
+    ),
+    Fault(
+        "team: a group's finished grains count in the next step",
+        "src/cpu/machine/claims.c",
+        "        atomic_store(&group->finished, 0);\n",
+        "",
+        ("release/cpu/test_team_order",),
+    ),
+    Fault(
+        "team: each member looks at all shares for itself",
+        "src/cpu/machine/claims.c",
+        "*empty = untouched || first == 0 ? 1 : (int)first;",
+        "*empty = 1;",
+        ("release/cpu/test_team_order",),
     ),
     # ------------------------------------------------------------------ text
     Fault(
