@@ -1,10 +1,10 @@
-// What a step of the team costs beyond its work: ns, the median of the rounds and the lowest tenth. A round is so short that
-// on a busy machine there are some in which all threads had a processor.
+// What a step of the team costs beyond its work: ns, the median of the rounds and the lowest tenth. A round is so short that on a
+// busy machine there are some in which all threads had a processor.
 //
 //     build/release/bench/team [--threads N] [--steps N] [--rounds N]
 //
-// Steps without work are gone through by whoever is there. Where each member has 2 µs of work nearly all take part, and the last
-// to finish lets the others go on. What that work takes one thread is measured in the same round.
+// Steps without work are gone through by whoever is there. Where each member has 1 µs of work nearly all take part. What that
+// work takes one thread is measured in the same round.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 enum { MOST_ROUNDS = 100000 };
 
-enum { SHARE_ITEMS = 16, LOOP = 200 }; // a member's items; rounds of the loop that is the work of 2 µs, about, for all of them
+enum { SHARE_ITEMS = 16, LOOP = 200 }; // a member's items; rounds of the loop that is a microsecond for all of them
 
 struct steps {
     int n, items; // steps, and items of each; items 0: SHARE_ITEMS a member

@@ -233,13 +233,16 @@ static void sim_end(void)
 #undef atomic_exchange
 #undef atomic_compare_exchange_strong
 #undef atomic_compare_exchange_weak
-#define atomic_load(p)                                     (sim_point(p, false), atomic_load_explicit(p, memory_order_seq_cst))
-#define atomic_store(p, x)                                 (sim_point(p, true), atomic_store_explicit(p, x, memory_order_seq_cst))
-#define atomic_fetch_add(p, x)                             (sim_point(p, true), atomic_fetch_add_explicit(p, x, memory_order_seq_cst))
-#define atomic_exchange(p, x)                              (sim_point(p, true), atomic_exchange_explicit(p, x, memory_order_seq_cst))
-#define SIM_EXCHANGE(p, old, x)                            atomic_compare_exchange_strong_explicit(p, old, x, memory_order_seq_cst, memory_order_seq_cst)
-#define atomic_compare_exchange_strong(p, old, x)          (sim_point(p, true), SIM_EXCHANGE(p, old, x))
-#define atomic_compare_exchange_weak(p, old, x)            (sim_point(p, true), SIM_EXCHANGE(p, old, x))
+#define SIM_ORDER                                          memory_order_seq_cst
+#define SIM_READS(p, x)                                    (sim_point(p, false), x)
+#define SIM_WRITES(p, x)                                   (sim_point(p, true), x)
+#define SIM_SWAPS(p, old, x)                               SIM_WRITES(p, atomic_compare_exchange_strong_explicit(p, old, x, SIM_ORDER, SIM_ORDER))
+#define atomic_load(p)                                     SIM_READS(p, atomic_load_explicit(p, SIM_ORDER))
+#define atomic_store(p, x)                                 SIM_WRITES(p, atomic_store_explicit(p, x, SIM_ORDER))
+#define atomic_fetch_add(p, x)                             SIM_WRITES(p, atomic_fetch_add_explicit(p, x, SIM_ORDER))
+#define atomic_exchange(p, x)                              SIM_WRITES(p, atomic_exchange_explicit(p, x, SIM_ORDER))
+#define atomic_compare_exchange_strong(p, old, x)          SIM_SWAPS(p, old, x)
+#define atomic_compare_exchange_weak(p, old, x)            SIM_SWAPS(p, old, x)
 #define pthread_create(handle, attributes, main, argument) sim_create(handle, main, argument)
 #define pthread_join(handle, result)                       sim_join(handle)
 #define pthread_mutex_lock(mutex)                          ((void)(mutex)) // one caller
