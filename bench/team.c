@@ -1,5 +1,5 @@
-// What a step of the team costs beyond its work: ns, the median of the rounds and the lowest tenth. A round is so short that on a
-// busy machine there are some in which all threads had a processor.
+// What a step of the team costs beyond its work: ns, the median of the rounds and the lowest tenth. A round is so short that
+// on a busy machine there are some in which all threads had a processor.
 //
 //     build/release/bench/team [--threads N] [--steps N] [--rounds N]
 //

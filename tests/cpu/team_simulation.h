@@ -236,7 +236,8 @@ static void sim_end(void)
 #define SIM_ORDER                                          memory_order_seq_cst
 #define SIM_READS(p, x)                                    (sim_point(p, false), x)
 #define SIM_WRITES(p, x)                                   (sim_point(p, true), x)
-#define SIM_SWAPS(p, old, x)                               SIM_WRITES(p, atomic_compare_exchange_strong_explicit(p, old, x, SIM_ORDER, SIM_ORDER))
+#define SIM_SWAP                                           atomic_compare_exchange_strong_explicit
+#define SIM_SWAPS(p, old, x)                               SIM_WRITES(p, SIM_SWAP(p, old, x, SIM_ORDER, SIM_ORDER))
 #define atomic_load(p)                                     SIM_READS(p, atomic_load_explicit(p, SIM_ORDER))
 #define atomic_store(p, x)                                 SIM_WRITES(p, atomic_store_explicit(p, x, SIM_ORDER))
 #define atomic_fetch_add(p, x)                             SIM_WRITES(p, atomic_fetch_add_explicit(p, x, SIM_ORDER))

@@ -160,51 +160,37 @@ bool team_claim(struct member *me, int n, int grain, struct grains *span)
 }
 
 // Takes at most so many grains from member `of`'s share of this step. From its own share a member takes half of what is left,
-// from the front; from another's a part for each member, from the back. False where nothing is left, with how many shares from
-// this one on have none; or where the step is over, with all.
-static bool take(struct member *me, unsigned grains, unsigned most, int of, struct grains *taken, int *empty)
+// from the front; from another's a part for each member, from the back. False where nothing is left, or the step is over.
+static bool take(struct member *me, unsigned grains, unsigned most, int of, struct grains *taken)
 {
     const uint64_t mask = GRAINS_MAX, tag = me->step >> CLAIM_BITS << 2 * GRAIN_BITS;
     _Atomic uint64_t *share = &me->team->shares[of].word;
     const unsigned members = (unsigned)me->n_members;
-    *empty = me->n_members;
     for (;;) {
         uint64_t word = atomic_load(share);
         // If the step lasts now, the share was not yet of a later one when it was read; and it is not written if it has changed
         // since.
-        if (!step_lasts(me))
+        if (!step_lasts(me)) {
+            me->known = me->n_members; // all shares are empty
             return false;
+        }
         unsigned first = (unsigned)(word >> GRAIN_BITS & mask), last = (unsigned)(word & mask);
-        const bool untouched = (word ^ tag) >> 2 * GRAIN_BITS;
-        if (untouched) {
+        if ((word ^ tag) >> 2 * GRAIN_BITS) { // nobody has taken any of it
             first = share_begin(grains, of, me->n_members);
             last = share_begin(grains, of + 1, me->n_members);
         }
         const unsigned left = last - first;
-        if (left == 0) {
-            *empty = untouched || first == 0 ? 1 : (int)first;
+        if (left == 0)
             return false;
-        }
         const bool own = of == me->thread;
         const unsigned wanted = (left + (own ? 1 : members - 1)) / (own ? 2 : members), n = wanted < most ? wanted : most;
         const unsigned from = own ? first : last - n;
         const uint64_t rest = own ? (uint64_t)(first + n) << GRAIN_BITS | last : (uint64_t)first << GRAIN_BITS | from;
-        if (atomic_compare_exchange_strong(share, &word, tag | (n < left ? rest : 0))) {
+        if (atomic_compare_exchange_strong(share, &word, tag | rest)) {
             *taken = (struct grains){(int)from, (int)(from + n)};
             return true;
         }
     }
-}
-
-// Tells those who look at the member's own share, which is empty, how many after it are too. So of members that look at the
-// same time each reads a few shares, not all: what the second is told by the third, the first is told by the second.
-static void publish_known(struct member *me)
-{
-    const uint64_t tag = me->step >> CLAIM_BITS << 2 * GRAIN_BITS, known = (uint64_t)me->known;
-    _Atomic uint64_t *share = &me->team->shares[me->thread].word;
-    uint64_t word = atomic_load(share);
-    if (me->n_members > 2 && !((word ^ tag) >> 2 * GRAIN_BITS))
-        atomic_compare_exchange_strong(share, &word, tag | known << GRAIN_BITS | known); // fails in a later step alone
 }
 
 static int fewer_grains(int n, int grain)
@@ -235,19 +221,16 @@ static bool claim_of_shares(struct member *me, int n, int grain, unsigned most, 
     const bool goes_on = me->holds_of == me->thread && me->known == 0;
     if (!goes_on)
         finish_claim(me, grains, true);
-    while (me->known < me->n_members && grains > 0) { // an empty share stays empty
+    for (; me->known < me->n_members && grains > 0; me->known++) { // an empty share stays empty
         struct grains taken;
-        int empty;
         const int of = (me->thread + me->known) % me->n_members;
-        if (take(me, grains, most, of, &taken, &empty)) {
+        if (take(me, grains, most, of, &taken)) {
             *span = (struct grains){taken.first * grain, taken.last * grain < n ? taken.last * grain : n};
             me->holds += taken.last - taken.first;
             me->holds_of = of;
             return true;
         }
         finish_claim(me, grains, true);
-        me->known = me->known + empty < me->n_members ? me->known + empty : me->n_members;
-        publish_known(me);
     }
     wait_for_step(me, grains);
     return false;

@@ -14,10 +14,8 @@ enum { CLAIM_BITS = 20 };
 #define CLAIMS_MASK (ONE_STEP - 1)
 
 // What is left of a member's own share of a step's grains: the step's number, the first grain, the one after the last. The
-// number's low bits suffice: to mistake one step for another a member would have to sleep for days in a claim. Nothing is left
-// where both are equal: then they are how many shares from this one on the member has found empty, 0 where it has not looked.
+// number's low bits suffice: to mistake one step for another a member would have to sleep for days in a claim.
 enum { GRAIN_BITS = 14, GRAINS_MAX = (1 << GRAIN_BITS) - 1 };
-_Static_assert((int)TEAM_MAX <= (int)GRAINS_MAX, "a share's word counts members");
 
 struct share {
     _Alignas(64) _Atomic uint64_t word;
