@@ -207,7 +207,9 @@ typedef struct yalm_session_options {
     // yalm_expect() and yalm_eval_each() will be called. Without it a GPU may compute each token by one kernel, which is
     // faster and takes no others with it; its sums have another order, and therefore other last bits.
     bool several;
-    yalm_mtp mtp; // costs a cache of one layer, and with each token that is evaluated a part of the head's work
+    // Costs a cache of one layer, and with each token that is evaluated a part of the head's work. On a GPU auto is off unless
+    // `several`, which one kernel a token is given up for.
+    yalm_mtp mtp;
     // CPU, dense attention. The same bits, however a text was cut into pieces. What yalm_eval() reads is a prompt, and is
     // computed alike in pieces of any length; but the last token of a call with YALM_LOGITS_LAST is computed as those are that
     // come one by one. From such tokens no other text goes on: yalm_session_common() counts a prompt's alone.
@@ -317,7 +319,7 @@ YALM_API int64_t yalm_session_settled(const yalm_session *session);
 YALM_API size_t yalm_session_tokens(const yalm_session *session, int32_t *tokens, size_t room);
 
 // Keeps what the session has evaluated in a file: its tokens, and what its KV cache holds. The file appears when all of it is
-// written, or not at all. YALM_USAGE where the device or the attention method cannot give it (the CPU's dense attention can).
+// written, or not at all. YALM_USAGE where ranks or the attention method cannot give it (dense attention can).
 YALM_API yalm_status yalm_session_save(yalm_session *session, const char *path, yalm_error *error);
 // The session goes on from where the saved one was, as if it had evaluated those tokens itself; there are no logits until the
 // next yalm_eval(). YALM_USAGE where the file is damaged, of another model, of another type of cache or of activations, or
@@ -325,8 +327,8 @@ YALM_API yalm_status yalm_session_save(yalm_session *session, const char *path, 
 YALM_API yalm_status yalm_session_load(yalm_session *session, const char *path, yalm_error *error);
 
 // Pages: what the KV cache holds of n tokens, copied to memory of the caller's and into other sessions on the model with the
-// same options. Bytes of one; 0 where there are none: on a GPU, where the attention method keeps more than keys and values, in
-// an endless session.
+// same options. Bytes of one; 0 where there are none: of several ranks, where the attention method keeps more than keys and
+// values, in an endless session.
 YALM_API size_t yalm_page_bytes(yalm_session *session, int n);
 // Copies what is held of tokens [first, first + n). YALM_USAGE where they are not there, or a window has dropped too much of
 // them.

@@ -4,6 +4,8 @@
 
 #include "cpu/delta.h"
 
+_Static_assert((int)CARRIED_COLS == (int)DELTA_COLS, "states are handed over as they lie");
+
 // What is at slots [slot, slot + n), each of `size` bytes.
 static yalm_status take_slots(void *cache, int slot, size_t n, size_t size, row_taker *take, void *context)
 {
@@ -37,8 +39,10 @@ static yalm_status take_carried(struct cpu_state *s, int layer, int64_t position
     return status == YALM_OK ? take(context, delta_inputs(s, place, layer), delta_input_floats(d) * sizeof(float)) : status;
 }
 
-yalm_status cpu_each_row(void *state, const struct stretch *of_kind, row_taker *take, void *context, yalm_error *error)
+yalm_status cpu_each_row(void *state, const struct stretch *of_kind, enum row_use use, row_taker *take, void *context,
+                         yalm_error *error)
 {
+    (void)use; // pieces are the cache itself
     struct cpu_state *s = state;
     if (s->method)
         return error_set(error, YALM_USAGE,

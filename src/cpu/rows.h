@@ -2,4 +2,5 @@
 #include "cpu/state.h"
 
 // The backend's each_row().
-yalm_status cpu_each_row(void *state, const struct stretch *of_kind, row_taker *take, void *context, yalm_error *error);
+yalm_status cpu_each_row(void *state, const struct stretch *of_kind, enum row_use use, row_taker *take, void *context,
+                         yalm_error *error);

@@ -10,11 +10,13 @@
 #include "cuda/capture.h"
 #include "cuda/state.h"
 
-enum { MOST_APART = 16 }; // tokens of a batch: two readings of the weights
+// Tokens of a batch: two readings of the weights, or one where layers recur, whose tokens leave much.
+enum { MOST_APART = 16 };
 
 int cuda_most_apart(const struct cuda_state *s)
 {
-    return !s->several ? 1 : s->chunk < MOST_APART ? s->chunk : MOST_APART;
+    const int most = config_recurs(s->config) ? (int)SEVERAL : (int)MOST_APART;
+    return !s->several ? 1 : s->chunk < most ? s->chunk : most;
 }
 
 // What the kernels read, on its way to the device before them.
@@ -22,7 +24,8 @@ static yalm_status copy_turns(struct cuda_state *by, const struct turn *turns, i
 {
     TRY_CUDA(cudaEventSynchronize(by->copied));
     for (int t = 0; t < n; t++) {
-        by->step_host[t] = {turns[t].position, 1, 0};
+        const struct carried *c = &turns[t].s->carried;
+        by->step_host[t] = {turns[t].position, 1, (int16_t)c->from, (int16_t)c->to};
         by->tokens_host[t] = turns[t].token;
     }
     TRY_CUDA(cudaMemcpyAsync(by->step, by->step_host, n * sizeof *by->step, cudaMemcpyHostToDevice, by->stream));
@@ -91,6 +94,7 @@ yalm_status cuda_forward_apart(struct cuda_state *s, const struct batch *batch, 
         for (int t = 0; t < n; t++)
             turns[t] = {s, batch->position + done + t, batch->tokens[done + t]};
         TRY(turns_pass(s, turns, done, n, error));
+        TRY(cuda_keep_hidden(s, batch, done, n, error));
     }
     s->last_logits = s->many_logits;
     s->fetched = NULL;

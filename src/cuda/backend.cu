@@ -1,5 +1,6 @@
 // The CUDA backend: the device, and the table of functions that a session calls.
 #include "cuda/limits.h"
+#include "cuda/rows.h"
 #include "cuda/shares.h"
 #include "cuda/state.h"
 #include "cuda/upload.h"
@@ -87,8 +88,6 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
 {
     if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
-    if (config->guesses)
-        return error_set(error, YALM_USAGE, "device cuda: an MTP head does not run on the GPU (-d cpu runs it)");
     if (options->activations > YALM_ACTIVATIONS_INT16)
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
@@ -276,6 +275,7 @@ static struct backend make_backend(void)
     b.most_apart = most_apart;
     b.holds = cuda_holds;
     b.fill_random = cuda_fill_random;
+    b.each_row = cuda_each_row;
     b.step_bytes = cuda_step_bytes;
     b.measure_limits = cuda_measure_limits;
     b.finish = cuda_finish;

@@ -19,7 +19,8 @@ CUDA_SHARES_LIBS = $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxh
 CUDA_SHARED_OBJECTS = $(foreach file,$(CUDA_SHARES),$(call built_in,src/$(file).o))
 
 # The engine's, which run on any device.
-SESSION_TESTS := tests/engine/test_ahead tests/engine/test_recurrent tests/engine/test_together
+SESSION_TESTS := tests/engine/test_ahead tests/engine/test_mtp tests/engine/test_pages tests/engine/test_recurrent \
+    tests/engine/test_together
 
 ifneq ($(filter emulated%,$(VARIANT)),)
 # ---------------------------------------------------------------------------------------- emulated

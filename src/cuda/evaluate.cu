@@ -2,6 +2,7 @@
 // and launched for every step. Where the session has an attention method (selective.h) there are two such graphs, and the host,
 // which knows the position, launches the dense one or the other.
 #include "cuda/capture.h"
+#include "cuda/delta/recur.h"
 #include "cuda/shares.h"
 #include "cuda/state.h"
 #include "cuda/step.h"
@@ -80,6 +81,9 @@ static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, ya
         memcpy(s->tokens_host, batch->tokens, batch->n * sizeof *batch->tokens);
         TRY_CUDA(cudaMemcpyAsync(s->tokens, s->tokens_host, batch->n * sizeof *s->tokens, cudaMemcpyHostToDevice, s->stream));
     }
+    if (batch->given)
+        TRY_CUDA(cudaMemcpyAsync(s->given, batch->given, (size_t)batch->n * s->config->hidden_dim * sizeof *s->given,
+                                 cudaMemcpyHostToDevice, s->stream));
     TRY_CUDA(cudaEventRecord(s->copied, s->stream));
     return YALM_OK;
 }
@@ -118,6 +122,7 @@ static yalm_status generate(struct cuda_state *s, const struct batch *batch, boo
         TRY(copy_step(s, batch, error));
         TRY(decode(s, selective, error));
     }
+    TRY(cuda_keep_hidden(s, batch, 0, 1, error));
     if (!batch->all_logits || !has_logits(s))
         return YALM_OK;
     TRY(shares_wait(s, error));
@@ -154,6 +159,7 @@ static yalm_status forward(struct cuda_state *s, const struct batch *batch, yalm
     }
     const int classifier = s->recipe.classifier, tail = batch->all_logits ? classifier : s->recipe.tail;
     TRY(cuda_steps(s, 0, tail, batch->n, selective, error));
+    TRY(cuda_keep_hidden(s, batch, 0, batch->n, error));
     if (last && tail < classifier) {
         TRY(last_alone(s, tail, batch->n, error));
         return cuda_classify(s, s->logits, s->x, 1, error);
@@ -163,11 +169,23 @@ static yalm_status forward(struct cuda_state *s, const struct batch *batch, yalm
     return batch->logits ? classify_all(s, batch, error) : YALM_OK;
 }
 
+yalm_status cuda_begin(struct cuda_state *s, const struct batch *batch, yalm_error *error)
+{
+    TRY(delta_replay(s, batch->position, error));
+    carried_begin(&s->carried, batch->position, batch->n, batch->apart);
+    return YALM_OK;
+}
+
+void cuda_end(struct cuda_state *s, const struct batch *batch, yalm_status status)
+{
+    carried_end(&s->carried, batch->position, batch->n, status == YALM_OK);
+}
+
 yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
-    carried_begin(&s->carried, batch->position, batch->n);
+    TRY(cuda_begin(s, batch, error));
     const yalm_status status = forward(s, batch, error);
-    carried_end(&s->carried, batch->position, batch->n, status == YALM_OK);
+    cuda_end(s, batch, status);
     return status;
 }
 
@@ -194,6 +212,7 @@ yalm_status cuda_fill(struct cuda_state *s, int64_t position, int n, uint64_t se
         TRY(copy_step(s, &batch, error));
         TRY(method_begin(s, false, error));
     }
+    TRY(delta_replay(s, position, error));
     s->carried.from = carried_skip(&s->carried, position, n);
     for (int kind = 0; kind < config_n_kinds(s->config); kind++)
         if (!config_kind_attends(s->config, kind))

@@ -1,6 +1,7 @@
 // What a step's op is on a GPU. Position, length and tokens lie in device memory: evaluate.cu brings them there.
 #include "cuda/ops.h"
 
+#include "cuda/delta/recur.h"
 #include "cuda/product_ops.h"
 #include "cuda/shares.h"
 
@@ -77,30 +78,6 @@ static yalm_status attend(const struct pass *r, const struct step *step, yalm_er
     return attention_prefill(&attention, r->n, s->attended, type_for_reader(r, step), s->stream, error);
 }
 
-static yalm_status recur(const struct pass *r, const struct step *step, yalm_error *error)
-{
-    struct cuda_state *s = r->s;
-    const struct attending *a = &step->attending;
-    const int kind = a->kind;
-    const struct delta delta = {s->step,
-                                step->delta,
-                                &step->weights->delta,
-                                a->place,
-                                a->layers,
-                                s->states[kind],
-                                s->inputs[kind],
-                                s->q,
-                                s->k,
-                                s->v,
-                                s->decays,
-                                s->betas,
-                                s->mixed};
-    TRY(delta_mix(&delta, r->n, s->stream, error));
-    TRY(delta_rule(&delta, s->q, r->n, s->stream, error)); // which nobody reads any more
-    return delta_gate(&delta, s->attended, type_for_reader(r, step), s->q, s->gates, s->config->norm_eps, r->n, s->stream,
-                      error);
-}
-
 static yalm_status gate_outputs(const struct pass *r, const struct step *step, yalm_error *error)
 {
     const size_t width = step->attending.head_dim * step->attending.n_heads;
@@ -165,6 +142,14 @@ static yalm_status begin(const struct pass *r, const struct step *step, yalm_err
     return embed(s->x, step->table, s->tokens, r->n, s->stream, error, step->number);
 }
 
+// Of a head that guesses.
+static yalm_status pair(const struct pass *r, const struct step *step, yalm_error *error)
+{
+    struct cuda_state *s = r->s;
+    return pair_norms(s->gated, type_for_reader(r, step), s->x, step->norm, s->given, step->post_norm, s->config->norm_eps,
+                      r->n, s->config->hidden_dim, s->stream, error);
+}
+
 static yalm_status mix(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
@@ -195,8 +180,9 @@ yalm_status queue_step(const struct pass *r, const struct step *step, yalm_error
     switch (step->op) {
     case OP_EMBED:
         return begin(r, step, error);
-    case OP_PAIR: // a head's, an encoder's, of latents, and a convolution alone, which cuda_resolve() refuses
-    case OP_NORM:
+    case OP_PAIR:
+        return pair(r, step, error);
+    case OP_NORM: // an encoder's, of latents, and a convolution alone, which cuda_resolve() refuses
     case OP_HEADS:
     case OP_CONVOLVE:
         return YALM_OK;

@@ -122,6 +122,8 @@ yalm_status project(const struct pass *r, const struct step *step, yalm_error *e
     struct cuda_state *s = r->s;
     const struct upcoming next = upcoming_after(r, step);
     struct product products[STEP_MATRICES];
+    if (step->in == BUFFER_UNITS) // of a head that guesses
+        return multiply(r, step, s->gated, s->x, error);
     int n = 0, n_exact = step->n_exact, i = 0;
     if (step->n_w >= 3 && step->out[2] == BUFFER_V && step->n_narrow == 0) {
         products[0] = {joined_qkv(r, step->w[0], step->w[1], step->w[2], step->bias[0]), NULL, s->q};
@@ -133,14 +135,19 @@ yalm_status project(const struct pass *r, const struct step *step, yalm_error *e
     return normalised_products(s, products, n, n_exact, r->x, step->norm, r->n, error, &next);
 }
 
-yalm_status make_branch(const struct pass *r, const struct step *step, const void *y, yalm_error *error)
+yalm_status multiply(const struct pass *r, const struct step *step, const void *y, float *to, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct upcoming next = upcoming_after(r, step);
-    const struct product product = {*step->w[0], step->bias[0], s->branch};
+    const struct product product = {*step->w[0], step->bias[0], to};
     if (as_vectors(s, r->n))
         return matvec_norm(&product, 1, static_cast<const float *>(y), NULL, 0, s->stream, error, &next, r->n);
-    return matmul_run(s->matmul, s->branch, y, step->w[0], step->bias[0], r->n, false, s->stream, error);
+    return matmul_run(s->matmul, to, y, step->w[0], step->bias[0], r->n, false, s->stream, error);
+}
+
+yalm_status make_branch(const struct pass *r, const struct step *step, const void *y, yalm_error *error)
+{
+    return multiply(r, step, y, r->s->branch, error);
 }
 
 // Ranks normalise their sum, behind the block.

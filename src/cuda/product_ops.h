@@ -19,7 +19,8 @@ int pitch_of(const struct pass *r, const struct layer_weights *w);
 yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, int n_exact,
                                 const float *x, const float *norm, int n, yalm_error *error,
                                 const struct upcoming *next = NULL);
-// branch = w y + bias
+// to = w y + bias; and so the branch
+yalm_status multiply(const struct pass *r, const struct step *step, const void *y, float *to, yalm_error *error);
 yalm_status make_branch(const struct pass *r, const struct step *step, const void *y, yalm_error *error);
 
 yalm_status project(const struct pass *r, const struct step *step, yalm_error *error);

@@ -1,4 +1,5 @@
-// Queues a recipe's steps (recipe.h) on the session's stream, with what concerns every one alike: sums among ranks.
+// Queues a recipe's steps (recipe.h) on the session's stream, with what concerns every one alike: sums among ranks; and keeps
+// what tokens have become.
 #include "cuda/ops.h"
 #include "cuda/shares.h"
 
@@ -26,4 +27,18 @@ yalm_status cuda_classify(struct cuda_state *s, float *logits, const float *x, i
     const struct pass run = {s, n, false, x, logits};
     TRY(queue_all(&run, s->recipe.classifier, s->recipe.n, error));
     return s->group ? shares_gather(s, logits, n, error) : YALM_OK;
+}
+
+yalm_status cuda_keep_hidden(struct cuda_state *s, const struct batch *batch, int first, int n, yalm_error *error)
+{
+    const size_t dim = s->config->hidden_dim;
+    const float *norm = s->config->mtp.normed ? s->weights->weights.norm : NULL;
+    if (!batch->hidden)
+        return YALM_OK;
+    if (norm)
+        TRY(rmsnorm(s->h, DTYPE_FP32, s->x, norm, s->config->norm_eps, n, (int)dim, s->stream, error));
+    TRY_CUDA(cudaMemcpyAsync(batch->hidden + first * dim, norm ? s->h : s->x, n * dim * sizeof(float), cudaMemcpyDeviceToHost,
+                             s->stream));
+    TRY_CUDA(cudaStreamSynchronize(s->stream));
+    return YALM_OK;
 }

@@ -1,5 +1,6 @@
 #include "cuda/state.h"
 
+#include "cuda/delta/recur.h"
 #include "cuda/kernels/kv_rows.cuh"
 #include "cuda/shares.h"
 #include "cuda/step.h"
@@ -30,6 +31,7 @@ static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
         if (!config_kind_attends(s->config, kind)) {
             take(b, s->states[kind], carried * delta_state_floats(delta), sizeof(float));
             take(b, s->inputs[kind], carried * delta_input_floats(delta), sizeof(float));
+            take(b, s->replays[kind], config_n_layers_of(s->config, kind) * replay_floats(delta), sizeof(float));
             continue;
         }
         struct kv_cache *c = &s->caches[kind];
@@ -98,6 +100,8 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
         take(b, s->sink_q, chunk * s->q_dim, sizeof(float));
     if (s->caches[0].type == YALM_KV_INT8 && key_offset_has(c, s->caches[s->far].policy.n_sinks))
         take(b, s->key_offsets, (size_t)c->n_layers * s->kv_dim, sizeof(float));
+    if (c->guesses)
+        take(b, s->given, chunk * dim, sizeof(float));
     take(b, s->gate, largest(units, inputs), sizeof(float));
     take(b, s->up, units, sizeof(float));
     take(b, s->gated, units, sizeof(float));
@@ -149,7 +153,7 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     s->vocab = plan->weights->embedding.rows;
     s->device = *device;
     s->chunk = plan->options->chunk;
-    s->several = plan->options->several;
+    s->several = plan->options->several || plan->options->mtp == YALM_MTP_ON; // whose hidden states one kernel does not keep
     carried_open(&s->carried);
     s->slab_bytes = s->chunk > 1 ? slab_bytes(c, plan->weights) : 0;
     s->far = config_far_kind(c);
@@ -286,7 +290,7 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
         cudaHostAlloc(reinterpret_cast<void **>(&s->tokens_host), s->chunk * sizeof *s->tokens_host, cudaHostAllocDefault));
     TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->sampled), sizeof *s->sampled, cudaHostAllocDefault));
     TRY(state_fill(s, plan->weights, error));
-    s->several = !s->method && !s->step_plan && !plan->group && !config_recurs(s->config);
+    s->several = !s->method && !s->step_plan && !plan->group;
     return s->method ? method_open(s, plan, error) : YALM_OK;
 }
 

@@ -96,6 +96,7 @@ struct cuda_state {
     // Of kinds of layers that are recurrent, whose cache has no layers (struct delta).
     struct carried carried;
     float *states[CONFIG_MAX_KINDS], *inputs[CONFIG_MAX_KINDS];
+    float *replays[CONFIG_MAX_KINDS]; // (n_layers, replay_floats()): of tokens ahead, delta/recur.h
 
     // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first
     // operations. Steps are (SEVERAL), one for each token apart; of others the first counts.
@@ -123,6 +124,7 @@ struct cuda_state {
     void *attended;     // (chunk, q_dim or delta_values()) of the next matrix's type
     float *gates;       // (chunk, columns of attended): output_gate's; NULL: no layer has such
     float *mixed, *decays, *betas; // of recurrent layers (struct delta), whose q, k and v lie in `q`; NULL: there are none
+    float *given; // (chunk, hidden_dim): of a head that guesses, the hidden states that it reads; NULL: it is a model
     // (chunk, ffn_dim); NULL where layers have experts. gate is also, before the first layer, (chunk, n_layers,
     // layer_input_dim).
     float *gate, *up;
@@ -166,6 +168,11 @@ yalm_status cuda_forward(struct cuda_state *state, const struct batch *batch, ya
 // method where `selective`. And from the residual stream, x (n, hidden_dim), to logits (n, vocab_size).
 yalm_status cuda_steps(struct cuda_state *state, int first, int last, int n, bool selective, yalm_error *error);
 yalm_status cuda_classify(struct cuda_state *state, float *logits, const float *x, int n, yalm_error *error);
+// Copies the n tokens of the residual stream to where the batch wants its hidden states from `first` on, and waits.
+yalm_status cuda_keep_hidden(struct cuda_state *state, const struct batch *batch, int first, int n, yalm_error *error);
+// Around an evaluation, of recurrent layers' states.
+yalm_status cuda_begin(struct cuda_state *state, const struct batch *batch, yalm_error *error);
+void cuda_end(struct cuda_state *state, const struct batch *batch, yalm_status status);
 
 // Tokens apart, queued: a batch of one session's (apart.cu); and one token of each of n sessions (together.cu).
 yalm_status cuda_forward_apart(struct cuda_state *state, const struct batch *batch, yalm_error *error);
@@ -173,6 +180,8 @@ yalm_status cuda_forward_together(void *const *states, const struct batch *batch
 int cuda_most_apart(const struct cuda_state *state);
 // A pass of n turns, n <= SEVERAL, on `by`: logits into rows [first, first + n) of by->many_logits; first: 0 or SEVERAL.
 yalm_status turns_pass(struct cuda_state *by, const struct turn *turns, int first, int n, yalm_error *error);
+// How many turns from `first` on are of one session, whose positions follow each other.
+int turns_run(const struct turn *turns, int first, int n);
 // Of n turns' queries, keys and values, rotates and appends each where it belongs; and lets each attend as it would alone. Both
 // as of one session.
 yalm_status turns_append(const struct cuda_state *by, struct rope_append append, const struct step *step, int n,

@@ -9,7 +9,7 @@ static int end_of_group(int group, int n, int most)
 }
 
 // After all that each session was asked for before, and before what it is asked for next.
-static yalm_status pass_together(const struct turn *turns, int n, yalm_error *error)
+static yalm_status queue_together(const struct turn *turns, int n, yalm_error *error)
 {
     struct cuda_state *by = turns[0].s;
     const size_t vocab = by->config->vocab_size;
@@ -30,6 +30,19 @@ static yalm_status pass_together(const struct turn *turns, int n, yalm_error *er
     return YALM_OK;
 }
 
+static yalm_status pass_together(const struct turn *turns, const struct batch *const *batches, int n, yalm_error *error)
+{
+    yalm_status status = YALM_OK;
+    int begun = 0;
+    for (; begun < n && status == YALM_OK; begun++)
+        status = cuda_begin(turns[begun].s, batches[begun], error);
+    if (status == YALM_OK)
+        status = queue_together(turns, n, error);
+    for (int t = 0; t < begun; t++)
+        cuda_end(turns[t].s, batches[t], status);
+    return status;
+}
+
 // Whether one's activations have room for the other's.
 static bool alike(const struct cuda_state *a, const struct cuda_state *b)
 {
@@ -45,19 +58,21 @@ yalm_status cuda_forward_together(void *const *states, const struct batch *batch
     for (int i = 0; i < n; i++)
         n_alike += alike(first, static_cast<struct cuda_state *>(states[i]));
     struct turn turns[SEVERAL];
+    const struct batch *of_turns[SEVERAL];
     for (int i = 0, taken = 0, in_group = 0, group = 0; i < n; i++) {
         struct cuda_state *s = static_cast<struct cuda_state *>(states[i]);
         if (!alike(first, s)) {
             TRY(cuda_forward(s, &batches[i], error));
             continue;
         }
+        of_turns[in_group] = &batches[i];
         turns[in_group++] = {s, batches[i].position, batches[i].tokens[0]};
         if (++taken < end_of_group(group, n_alike, most))
             continue;
         if (in_group == 1)
             TRY(cuda_forward(s, &batches[i], error));
         else
-            TRY(pass_together(turns, in_group, error));
+            TRY(pass_together(turns, of_turns, in_group, error));
         group++;
         in_group = 0;
     }

@@ -2,8 +2,7 @@
 // cache, plan and scratch. Those of one session that come later are in the cache by then, beyond its position.
 #include "cuda/state.h"
 
-// How many turns from `first` on are of one session, whose positions follow each other.
-static int run_of(const struct turn *turns, int first, int n)
+int turns_run(const struct turn *turns, int first, int n)
 {
     int end = first + 1;
     while (end < n && turns[end].s == turns[first].s)
@@ -18,7 +17,7 @@ yalm_status turns_append(const struct cuda_state *by, struct rope_append append,
     for (int t = 0, run; t < n; t += run) {
         const struct cuda_state *s = by->turns[t].s;
         const size_t q_at = (size_t)t * a->n_heads * a->head_dim, kv_at = (size_t)t * a->n_kv_heads * a->head_dim;
-        run = run_of(by->turns, t, n);
+        run = turns_run(by->turns, t, n);
         struct rope_append own = append;
         own.step += t;
         own.q += q_at;

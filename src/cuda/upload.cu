@@ -166,7 +166,8 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
         place_expert(l, &w->experts[e], c);
 }
 
-static void place_all(struct layout *l, struct model_weights *w, const struct model_config *c)
+// What stands before the layers, and the classifier.
+static void place_ends(struct layout *l, struct model_weights *w, const struct model_config *c)
 {
     const bool tied = w->classifier.data == w->embedding.data;
     place_matrix(l, &w->embedding);
@@ -175,13 +176,26 @@ static void place_all(struct layout *l, struct model_weights *w, const struct mo
         place_matrix(l, &w->layer_projection);
     }
     place_vector(l, w->layer_projection_norm, c->layer_input_dim);
-    for (int i = 0; i < c->n_layers; i++)
-        place_layer(l, &w->layers[i], c, config_is_recurrent(c, i) ? config_delta(c, i) : NULL);
-    place_vector(l, w->norm, c->hidden_dim);
     if (tied)
         w->classifier = w->embedding;
     else
         place_matrix(l, &w->classifier);
+}
+
+// A head that guesses has the model's embedding and classifier, of which there is one copy.
+static void place_head(struct layout *l, struct model_weights *w, const struct model_config *c)
+{
+    place_matrix(l, &w->mtp_projection);
+    place_vector(l, w->mtp_embedding_norm, c->hidden_dim);
+    place_vector(l, w->mtp_hidden_norm, c->hidden_dim);
+}
+
+static void place_all(struct layout *l, struct model_weights *w, const struct model_config *c)
+{
+    (c->guesses ? place_head : place_ends)(l, w, c);
+    for (int i = 0; i < c->n_layers; i++)
+        place_layer(l, &w->layers[i], c, config_is_recurrent(c, i) ? config_delta(c, i) : NULL);
+    place_vector(l, w->norm, c->hidden_dim);
 }
 
 // Of all layers; 0 where they are dense.
@@ -377,9 +391,7 @@ static yalm_status convert_matrix(struct matrix *m, unsigned *most, cudaStream_t
     return matrix_is_quantised(m) ? product_factors_make(m, stream, error) : matrix_as_fp16(m, most, stream, error);
 }
 
-// All matrices as float16 where they can be; the factors of quantised ones.
-static yalm_status convert_matrices(struct model_weights *w, const struct model_config *c, unsigned *most, cudaStream_t stream,
-                                    yalm_error *error)
+static yalm_status convert_ends(struct model_weights *w, unsigned *most, cudaStream_t stream, yalm_error *error)
 {
     const bool tied = w->classifier.data == w->embedding.data;
     TRY(convert_matrix(&w->embedding, most, stream, error));
@@ -391,6 +403,14 @@ static yalm_status convert_matrices(struct model_weights *w, const struct model_
         TRY(convert_matrix(&w->layer_embedding, most, stream, error));
         TRY(convert_matrix(&w->layer_projection, most, stream, error));
     }
+    return YALM_OK;
+}
+
+// All matrices as float16 where they can be; the factors of quantised ones.
+static yalm_status convert_matrices(struct model_weights *w, const struct model_config *c, unsigned *most, cudaStream_t stream,
+                                    yalm_error *error)
+{
+    TRY(c->guesses ? convert_matrix(&w->mtp_projection, most, stream, error) : convert_ends(w, most, stream, error));
     for (int i = 0; i < c->n_layers; i++) {
         struct layer_weights *l = &w->layers[i];
         struct matrix *const attention[] = {&l->q, &l->o};
@@ -443,6 +463,11 @@ static yalm_status upload(struct cuda_weights *w, const struct backend_plan *pla
     struct layout l;
     if (!lay_out(&l, &w->weights, plan->config, plan->weights, w->block))
         return error_set(error, YALM_NO_MEMORY, "out of memory for a table of the weights");
+    if (plan->lender) {
+        const struct model_weights *model = &static_cast<const struct cuda_weights *>(plan->lender->data)->weights;
+        w->weights.embedding = model->embedding;
+        w->weights.classifier = model->classifier;
+    }
     struct upload u;
     yalm_status status = upload_open(&u, w->bytes, plan->options->n_threads, error);
     if (status == YALM_OK)

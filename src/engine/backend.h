@@ -24,6 +24,8 @@ struct backend_plan {
     struct kv_policy kv[CONFIG_MAX_KINDS]; // of each kind of layer
     const atomic_bool *cancel;             // set from outside: evaluation ends soon with YALM_INTERRUPTED
     struct shared *weights_copy, *of_cpu;  // the model's; of_cpu NULL: none, each session has threads of its own
+    struct shared
+        *lender; // of a head that guesses: the model's weights_copy, whose embedding and classifier are its; else NULL
     struct yalm_group *group; // whose ranks have shares of the model; config and weights are this one's; NULL: none
     bool together;            // the backend's own affair: a state whose tokens are of several sessions
 };
@@ -75,8 +77,13 @@ struct stretch {
     int64_t first, end, carried;
 };
 
-// Takes a piece of the cache: reads it, or writes it.
+// Takes a piece of the cache: looks at its length alone, reads it, or writes it.
 typedef yalm_status row_taker(void *context, void *bytes, size_t length);
+enum row_use { ROWS_MEASURED, ROWS_READ, ROWS_WRITTEN };
+
+// What recurrent layers carry is handed over so, on any device: a head's state in blocks of so many columns, (key_dim,
+// CARRIED_COLS) one after another; the last has what is left.
+enum { CARRIED_COLS = 32 };
 
 struct backend {
     const char *name;
@@ -106,9 +113,10 @@ struct backend {
     bool (*holds)(const void *state, int64_t position);
     yalm_status (*fill_random)(void *state, int64_t position, int n, uint64_t seed, yalm_error *error);
     // Hands over what the cache has for these positions of each kind of layer, piece by piece, in an order that the model and
-    // the options decide. What take() returns other than YALM_OK ends it, and *error is untouched then. YALM_USAGE where the
-    // attention method keeps more; NULL: not on this device.
-    yalm_status (*each_row)(void *state, const struct stretch *of_kind, row_taker *take, void *context, yalm_error *error);
+    // the options decide, and not the device. What take() returns other than YALM_OK ends it, and *error is untouched then.
+    // YALM_USAGE where the attention method keeps more; NULL: of several ranks.
+    yalm_status (*each_row)(void *state, const struct stretch *of_kind, enum row_use use, row_taker *take, void *context,
+                            yalm_error *error);
     // The first layer of which the cache's type has cut a key or a value; -1: of none. NULL: it is not known.
     int (*cut_layer)(const void *state);
     // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row

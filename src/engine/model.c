@@ -138,6 +138,7 @@ yalm_model *yalm_model_open(const char *path, const yalm_model_options *options,
         return NULL;
     }
     pthread_mutex_init(&model->weights_copy.lock, NULL);
+    pthread_mutex_init(&model->mtp_copy.lock, NULL);
     pthread_mutex_init(&model->of_cpu.lock, NULL);
     if (open_parts(model, path, options ? options : &(yalm_model_options){0}, error) != YALM_OK) {
         yalm_model_close(model);
@@ -163,6 +164,7 @@ void yalm_model_close(yalm_model *model)
 {
     if (!model)
         return;
+    shared_release(&model->mtp_copy); // which borrows of the next
     shared_release(&model->weights_copy);
     shared_release(&model->of_cpu);
     chat_unload(model->chat);

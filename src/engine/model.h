@@ -15,8 +15,8 @@ struct yalm_model {
     struct tokenizer *tokenizer; // NULL: token ids only
     struct chat *chat;
     yalm_model_info info;
-    char *codebooks_path;               // codebook_default_path()
-    struct shared weights_copy, of_cpu; // all that ever changes
+    char *codebooks_path;                         // codebook_default_path()
+    struct shared weights_copy, mtp_copy, of_cpu; // all that ever changes
 
     yalm_group *group;        // NULL: this process computes all of it
     struct model_share share; // what it computes of a group's model

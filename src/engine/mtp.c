@@ -35,6 +35,8 @@ static struct backend_plan plan_of(const yalm_model *model, const yalm_session_o
     struct backend_plan plan = device_plan(model, options, cancel);
     plan.config = &model->mtp_config;
     plan.weights = &model->mtp_weights;
+    plan.lender = plan.weights_copy;
+    plan.weights_copy = (struct shared *)&model->mtp_copy;
     plan.kv[0] = plan.kv[model->config.kind_of_layer[model->config.n_layers]];
     return plan;
 }
@@ -52,6 +54,8 @@ yalm_status mtp_resolve(const yalm_model *model, const struct backend *backend, 
         error_set(&why, YALM_USAGE,
                   "an MTP head is of no use with --attention %s, which evaluates tokens one by one: use dense",
                   options->attention);
+    else if (backend->own_memory && options->mtp == YALM_MTP_AUTO && !options->several)
+        error_set(&why, YALM_USAGE, "a token may be one kernel, which is not given up unasked");
     else
         backend->resolve(&model->mtp_config, &model->mtp_weights, &there, &why);
     const bool wanted = options->mtp == YALM_MTP_ON;
@@ -67,10 +71,18 @@ yalm_status mtp_memory(const yalm_model *model, const struct backend *backend, c
     yalm_memory own = {0};
     const struct backend_plan plan = plan_of(model, options, NULL);
     const yalm_status status = backend->memory(&plan, &own, error);
+    if (backend->own_memory) {
+        pthread_mutex_lock(&plan.weights_copy->lock);
+        memory->available += plan.weights_copy->data ? own.weights : 0;
+        pthread_mutex_unlock(&plan.weights_copy->lock);
+        memory->weights += own.weights;
+    }
     const size_t row = sizeof(float) * (size_t)model->config.hidden_dim,
                  logits = sizeof(float) * (size_t)plan.config->vocab_size;
     memory->kv_cache += own.kv_cache;
-    memory->scratch += own.scratch + (room_of(options) + (size_t)options->chunk) * row + logits;
+    memory->scratch += own.scratch;
+    if (!backend->own_memory)
+        memory->scratch += (room_of(options) + (size_t)options->chunk) * row + logits;
     return status;
 }
 
@@ -188,10 +200,18 @@ void mtp_take(yalm_session *s, const struct batch *batch)
         read_rows(s, last, s->history[last % s->options.context], NULL);
 }
 
-static int32_t likeliest(const float *logits, int n)
+// By the head's last evaluation, wherever its logits are. -1: it failed.
+static int32_t likeliest(yalm_session *s)
 {
-    int best = 0;
-    for (int i = 1; i < n; i++)
+    const float *logits = s->mtp->logits;
+    int32_t best = 0;
+    if (s->backend->sample) {
+        const yalm_sampling sampling = {.top_p = 1, .repeat_penalty = 1};
+        float logit;
+        return s->backend->sample(s->mtp->state, &(struct draw){.sampling = &sampling}, &best, &logit, NULL) == YALM_OK ? best
+                                                                                                                        : -1;
+    }
+    for (int i = 1; i < s->model->mtp_config.vocab_size; i++)
         best = logits[i] > logits[best] ? i : best;
     return best;
 }
@@ -213,7 +233,9 @@ int yalm_guess(yalm_session *s, int32_t token, int32_t *guesses, int n)
         return 0;
     float *own = m->own + (size_t)(n_read - 1) * (size_t)s->model->config.hidden_dim;
     for (int i = 0; i < n; i++) {
-        guesses[i] = likeliest(m->logits, s->model->mtp_config.vocab_size);
+        guesses[i] = likeliest(s);
+        if (guesses[i] < 0)
+            return i;
         const struct batch batch = {.tokens = &guesses[i],
                                     .n = 1,
                                     .position = s->position - m->base + i,

@@ -21,12 +21,12 @@ static struct stretch rows_of(const yalm_session *s, int kind, int64_t first, in
 }
 
 // What each_row() hands over of one kind of layer alone.
-static yalm_status each_of_kind(yalm_session *s, int kind, struct stretch rows, row_taker *take, void *context,
-                                yalm_error *error)
+static yalm_status each_of_kind(yalm_session *s, int kind, struct stretch rows, enum row_use use, row_taker *take,
+                                void *context, yalm_error *error)
 {
     struct stretch of_kind[CONFIG_MAX_KINDS] = {{0, 0, 0}};
     of_kind[kind] = rows;
-    return s->backend->each_row(s->state, of_kind, take, context, error);
+    return s->backend->each_row(s->state, of_kind, use, take, context, error);
 }
 
 static yalm_status measure(void *context, void *bytes, size_t length)
@@ -58,12 +58,13 @@ static bool has_rows(const yalm_session *s, int kind)
 }
 
 // What recurrent layers carry at `position`, of all kinds.
-static yalm_status each_carried(yalm_session *s, int64_t position, row_taker *take, void *context, yalm_error *error)
+static yalm_status each_carried(yalm_session *s, int64_t position, enum row_use use, row_taker *take, void *context,
+                                yalm_error *error)
 {
     yalm_status status = YALM_OK;
     for (int kind = 0; kind < config_n_kinds(&s->model->config) && status == YALM_OK; kind++)
         if (config_kind_recurs(&s->model->config, kind))
-            status = each_of_kind(s, kind, (struct stretch){0, 0, position}, take, context, error);
+            status = each_of_kind(s, kind, (struct stretch){0, 0, position}, use, take, context, error);
     return status;
 }
 
@@ -75,7 +76,7 @@ static size_t block_bytes(yalm_session *s, int kind, int n)
     const int visible = s->kv[kind].span - 1;
     const int rows = is_ring(s, kind) && visible < n ? visible : n;
     size_t bytes = 0;
-    return each_of_kind(s, kind, (struct stretch){0, rows, 0}, measure, &bytes, NULL) == YALM_OK ? bytes : 0;
+    return each_of_kind(s, kind, (struct stretch){0, rows, 0}, ROWS_MEASURED, measure, &bytes, NULL) == YALM_OK ? bytes : 0;
 }
 
 size_t yalm_page_bytes(yalm_session *s, int n)
@@ -102,13 +103,14 @@ size_t yalm_state_bytes(const yalm_session *s)
 static yalm_status check_pages(yalm_session *s, int n, yalm_error *error)
 {
     if (yalm_page_bytes(s, n) == 0)
-        return error_set(error, YALM_USAGE, "pages of %d tokens: this session has none (the CPU's dense attention has)", n);
+        return error_set(error, YALM_USAGE, "pages of %d tokens: this session has none (dense attention in one process has)",
+                         n);
     return yalm_finish(s, error);
 }
 
 yalm_status yalm_page_save(yalm_session *s, int64_t first, int n, void *page, yalm_error *error)
 {
-    const yalm_status status = check_pages(s, n, error);
+    yalm_status status = check_pages(s, n, error);
     if (status != YALM_OK)
         return status;
     const int64_t settled = yalm_session_settled(s);
@@ -116,7 +118,7 @@ yalm_status yalm_page_save(yalm_session *s, int64_t first, int n, void *page, ya
         return error_set(error, YALM_USAGE, "a page of %d tokens from %lld on: the session has %lld", n, (long long)first,
                          (long long)settled);
     uint8_t *at = page;
-    for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++) {
+    for (int kind = 0; kind < config_n_kinds(&s->model->config) && status == YALM_OK; kind++) {
         if (!has_rows(s, kind))
             continue;
         const struct stretch rows = rows_of(s, kind, first, first + n);
@@ -124,10 +126,10 @@ yalm_status yalm_page_save(yalm_session *s, int64_t first, int n, void *page, ya
             return error_set(error, YALM_USAGE, "a page of %d tokens from %lld on: a window has dropped them", n,
                              (long long)first);
         uint8_t *block = at;
-        each_of_kind(s, kind, rows, take_out, &block, NULL);
+        status = each_of_kind(s, kind, rows, ROWS_READ, take_out, &block, error);
         at += block_bytes(s, kind, n);
     }
-    return YALM_OK;
+    return status;
 }
 
 yalm_status yalm_state_save(yalm_session *s, void *state, yalm_error *error)
@@ -142,7 +144,7 @@ yalm_status yalm_state_save(yalm_session *s, void *state, yalm_error *error)
     if (status != YALM_OK)
         return status;
     uint8_t *at = state;
-    return each_carried(s, s->position, take_out, &at, error);
+    return each_carried(s, s->position, ROWS_READ, take_out, &at, error);
 }
 
 // Settled tokens that the session's timeline has in common with these.
@@ -156,22 +158,25 @@ static int64_t in_common(const yalm_session *s, const int32_t *tokens, int64_t n
 
 // Rows of a page that is for tokens [first, first + n), of layers that need them: all but what `common` tokens have left
 // there, and what a window that ends at `end` no longer sees.
-static void load_page(yalm_session *s, const uint8_t *at, int64_t first, int n, int64_t common, int64_t end)
+static yalm_status load_page(yalm_session *s, const uint8_t *at, int64_t first, int n, int64_t common, int64_t end,
+                             yalm_error *error)
 {
-    for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++) {
+    yalm_status status = YALM_OK;
+    for (int kind = 0; kind < config_n_kinds(&s->model->config) && status == YALM_OK; kind++) {
         const uint8_t *block = at;
         if (!has_rows(s, kind))
             continue;
         if (is_ring(s, kind) ? first + n > kv_first_visible(&s->kv[kind], end) : first + n > common)
-            each_of_kind(s, kind, rows_of(s, kind, first, first + n), put_in, &block, NULL);
+            status = each_of_kind(s, kind, rows_of(s, kind, first, first + n), ROWS_WRITTEN, put_in, &block, error);
         at += block_bytes(s, kind, n);
     }
+    return status;
 }
 
 yalm_status yalm_page_load(yalm_session *s, const int32_t *tokens, int n, const void *const *pages, int n_pages,
                            const void *state, yalm_error *error)
 {
-    const yalm_status status = check_pages(s, n, error);
+    yalm_status status = check_pages(s, n, error);
     const int64_t end = (int64_t)n * n_pages;
     if (status != YALM_OK)
         return status;
@@ -187,16 +192,17 @@ yalm_status yalm_page_load(yalm_session *s, const int32_t *tokens, int n, const 
     const int64_t common = in_common(s, tokens, end);
     s->floor = 0;
     if (recurs)
-        each_carried(s, end, put_in, &state, NULL);
-    for (int i = 0; i < n_pages; i++)
-        load_page(s, pages[i], (int64_t)i * n, n, common, end);
+        status = each_carried(s, end, ROWS_WRITTEN, put_in, &state, error);
+    for (int i = 0; i < n_pages && status == YALM_OK; i++)
+        status = load_page(s, pages[i], (int64_t)i * n, n, common, end, error);
+    const int64_t held = status == YALM_OK ? end : 0; // half of a text is of no use
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
         if (config_kind_recurs(&s->model->config, kind) || (is_ring(s, kind) && kv_first_visible(&s->kv[kind], end) > 0))
-            s->floor = end;
+            s->floor = held;
     memcpy(s->history, tokens, sizeof *tokens * (size_t)end);
-    s->position = s->high_water = s->settled = end;
+    s->position = s->high_water = s->settled = held;
     s->n_logits = 0;
     ahead_forget(s);
     mtp_forget(s);
-    return YALM_OK;
+    return status;
 }

@@ -93,14 +93,11 @@ static uint32_t has_offset_keys(const yalm_session *s)
            key_offset_has(&s->model->config, s->kv[config_far_kind(&s->model->config)].n_sinks);
 }
 
-// Waits for the device, and refuses one that gives no rows.
-static yalm_status check_backend(yalm_session *s, yalm_error *error)
+// Waits for the device.
+static yalm_status check_session(yalm_session *s, yalm_error *error)
 {
     if (s->model->group)
         return error_set(error, YALM_USAGE, "a session of several ranks cannot be kept in a file: each has a part of it");
-    if (!s->backend->each_row)
-        return error_set(error, YALM_USAGE, "device %s: a session there cannot be kept in a file yet (-d cpu can)",
-                         s->backend->name);
     if (s->position > s->options.context)
         return error_set(error, YALM_USAGE, "a session of %lld tokens is past its context of %d, and cannot be kept in a file",
                          (long long)s->position, s->options.context);
@@ -132,7 +129,7 @@ static yalm_status write_body(struct stream *stream, yalm_session *s, uint32_t n
         *error = (yalm_error){0};
         struct stretch written[CONFIG_MAX_KINDS];
         find_written(s, s->position, used(s), written);
-        status = s->backend->each_row(s->state, written, put, stream, error);
+        status = s->backend->each_row(s->state, written, ROWS_READ, put, stream, error);
         if (error->text[0]) // the backend's own word, and not the disk's
             return status;
     }
@@ -204,7 +201,7 @@ yalm_status yalm_session_save(yalm_session *s, const char *path, yalm_error *err
 {
     yalm_error own;
     error = error ? error : &own;
-    const yalm_status status = check_backend(s, error);
+    const yalm_status status = check_session(s, error);
     if (status != YALM_OK)
         return status;
     ahead_forget(s); // what recurrent layers carry is brought back to the session's position
@@ -285,7 +282,7 @@ static yalm_status read_rows(struct stream *stream, const struct header *h, yalm
     struct stretch written[CONFIG_MAX_KINDS];
     find_written(s, h->position, h->high_water, written);
     *error = (yalm_error){0};
-    const yalm_status status = s->backend->each_row(s->state, written, get, stream, error);
+    const yalm_status status = s->backend->each_row(s->state, written, ROWS_WRITTEN, get, stream, error);
     if (error->text[0])
         return status;
     if (status != YALM_OK)
@@ -327,7 +324,7 @@ yalm_status yalm_session_load(yalm_session *s, const char *path, yalm_error *err
 {
     yalm_error own;
     error = error ? error : &own;
-    yalm_status status = check_backend(s, error);
+    yalm_status status = check_session(s, error);
     if (status != YALM_OK)
         return status;
     struct stream stream = {.path = path, .file = file_open_at_once(path, "r"), .hash = XXH3_createState()};

@@ -59,8 +59,8 @@ static yalm_status load_kept(struct server *server, yalm_error *error)
     if (!engine_keeps(server->engine))
         return error_set(
             error, YALM_USAGE,
-            "serve.cache_dir: nothing is kept beyond sessions on a GPU, on several machines, with this --attention, or in "
-            "so little memory (serve.cache_ram): leave it out");
+            "serve.cache_dir: nothing is kept beyond sessions on several machines, with this --attention, or in so little "
+            "memory (serve.cache_ram): leave it out");
     if (access(options->cache_dir, W_OK | X_OK) != 0)
         return error_set(error, YALM_USAGE, "serve.cache_dir: %s: %s: name a folder that can be written to", options->cache_dir,
                          strerror(errno));

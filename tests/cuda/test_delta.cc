@@ -127,7 +127,7 @@ static void evaluate(struct layer *l, uint64_t *seed, int64_t position, int n)
                              v = random_floats(seed, (size_t)n * values, 2), decays = random_floats(seed, (size_t)n * heads, 3),
                              betas = random_floats(seed, (size_t)n * heads, 3),
                              gates = random_floats(seed, (size_t)n * values, 4);
-    carried_begin(&l->carried, position, n);
+    carried_begin(&l->carried, position, n, false);
     const struct evaluation step = {position, n, (int16_t)l->carried.from, (int16_t)l->carried.to};
     assert_cuda(cudaMemcpy(l->step, &step, sizeof step, cudaMemcpyHostToDevice));
     float *const given[] = {device_copy(q), device_copy(k), device_copy(v), device_copy(decays), device_copy(betas)};
@@ -189,26 +189,44 @@ static void test_places(void **)
     struct carried c;
     carried_open(&c);
     assert_true(carried_holds(&c, 0) && !carried_holds(&c, 1));
-    carried_begin(&c, 0, 10);
+    carried_begin(&c, 0, 10, false);
     carried_end(&c, 0, 10, true);
-    carried_begin(&c, 10, 5);
+    carried_begin(&c, 10, 5, false);
     const int before = c.from;
     assert_int_not_equal(c.from, c.to);
     carried_end(&c, 10, 5, true);
     for (int64_t at = 15; at < 20; at++) { // the state before the prompt's last piece outlives the tokens after it
-        carried_begin(&c, at, 1);
+        carried_begin(&c, at, 1, false);
         assert_true(c.from != c.to && c.to != before);
         carried_end(&c, at, 1, at < 19);
     }
     assert_true(carried_holds(&c, 19) && !carried_holds(&c, 20) && !carried_holds(&c, 16) && carried_holds(&c, 10));
-    carried_begin(&c, 10, 1);
+    carried_begin(&c, 10, 1, false);
     assert_int_equal(c.from, before);
     carried_end(&c, 10, 1, true);
     assert_true(carried_holds(&c, 10) && carried_holds(&c, 11) && !carried_holds(&c, 15) && !carried_holds(&c, 19));
     assert_int_not_equal(carried_skip(&c, 11, 7), before);
     assert_true(carried_holds(&c, 18) && !carried_holds(&c, 11));
-    carried_begin(&c, 0, 1);
+    carried_begin(&c, 0, 1, false);
     assert_true(carried_holds(&c, 0) && !carried_holds(&c, 10));
+}
+
+// Behind any of a batch's tokens apart, until the next evaluation.
+static void test_places_of_tokens_apart(void **)
+{
+    struct carried c;
+    carried_open(&c);
+    carried_begin(&c, 0, 10, false);
+    carried_end(&c, 0, 10, true);
+    carried_begin(&c, 10, 4, true);
+    carried_end(&c, 10, 4, true);
+    assert_true(carried_replays(&c, 12) && carried_holds(&c, 12) && !carried_replays(&c, 14) && !carried_holds(&c, 15));
+    carried_begin_replay(&c, 12);
+    assert_true(c.from != c.to && c.at[c.from] == 10);
+    carried_end(&c, 10, 2, true);
+    assert_true(!carried_replays(&c, 12) && carried_holds(&c, 12) && carried_holds(&c, 10));
+    carried_begin(&c, 12, 1, false);
+    assert_true(!carried_holds(&c, 11) && !carried_holds(&c, 13));
 }
 
 // Values as stored, in double.
@@ -266,6 +284,7 @@ static void test_gates(void **)
 
 int main(void)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_layers), cmocka_unit_test(test_places), cmocka_unit_test(test_gates)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_layers), cmocka_unit_test(test_places),
+                                cmocka_unit_test(test_places_of_tokens_apart), cmocka_unit_test(test_gates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import json
 import subprocess
 import urllib.request
 
 import pytest
-from harness import HANG, VARIANT
+from harness import HANG, ROOT, VARIANT, convert_directory
 
 pytestmark = pytest.mark.skipif(VARIANT != "emulated", reason="of the emulated GPU")
 
 
-@pytest.fixture(scope="module")
-def complete(yalm, fable):
-    command = [yalm, fable, "-m", "serve", "-d", "cuda", "--port", "0", "--parallel", "2", "-T", "128"]
+@contextlib.contextmanager
+def serving(*command):
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     lines = []
     for line in server.stderr:
@@ -35,6 +35,16 @@ def complete(yalm, fable):
     assert server.wait(60) == 0
 
 
+@pytest.fixture(scope="module")
+def complete(yalm, fable):
+    with serving(yalm, fable, "-m", "serve", "-d", "cuda", "--port", "0", "--parallel", "2", "-T", "128") as ask:
+        yield ask
+
+
+def cached(answer):
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
 def text(answer):
     return answer["choices"][0]["text"]
 
@@ -48,7 +58,20 @@ def test_two_at_once_and_again(yalm, fable, complete):
     assert together[0] == subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=True).stdout
     again = complete(prompts[0])
     assert text(again) == together[0]
-    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == again["usage"]["prompt_tokens"] - 1
+    assert cached(again) == again["usage"]["prompt_tokens"] - 1
+
+
+def test_a_conversation_that_gave_up_its_session(yalm, tmp_path):
+    """Its keys, values and recurrent states are kept: it is not read again, and the text stays."""
+    model = convert_directory(ROOT / "models/hybrid-6m", tmp_path / "hybrid.bin")
+    command = [yalm, model, "-m", "serve", "-d", "cuda", "--port", "0", "--parallel", "1", "-T", "128"]
+    talk = "Once upon a time there was a king who had a golden apple tree" + ", and a cat" * 16
+    with serving(*command) as ask:
+        first = ask(talk, temperature=0)
+        assert cached(ask("The fox and the hare.", temperature=0)) < 16
+        again = ask(talk, temperature=0)
+        assert first["usage"]["prompt_tokens"] > 64 and cached(again) > first["usage"]["prompt_tokens"] - 40
+        assert text(again) == text(first)
 
 
 def test_a_form(complete):

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import BUILD, HANG, ROOT, VARIANT, built
+from harness import BUILD, HANG, ROOT, VARIANT, built, convert_directory
 
 EMULATED = VARIANT == "emulated"
 pytestmark = pytest.mark.skipif(
@@ -22,7 +22,7 @@ def environment():
     return {**os.environ, "YALM_CUDA_LIBRARY": str(built((BUILD if EMULATED else ROOT) / "libyalm-cuda.so"))}
 
 
-@pytest.mark.parametrize("program", ["test_ahead", "test_recurrent", "test_together"])
+@pytest.mark.parametrize("program", ["test_ahead", "test_mtp", "test_pages", "test_recurrent", "test_together"])
 def test_bits_are_those_of_one_alone(environment, program):
     done = subprocess.run(
         [built(BUILD / "tests/engine" / program), "cuda"],
@@ -32,13 +32,20 @@ def test_bits_are_those_of_one_alone(environment, program):
 
 
 @pytest.mark.skipif(not EMULATED, reason="a GPU may compute a token by one kernel where nothing is to be guessed")
-def test_guesses_change_no_text(environment, yalm, fable):
+@pytest.mark.parametrize("how", ["suffix", "mtp"])
+def test_guesses_change_no_text(environment, yalm, fable, tmp_path, how):
+    model = fable if how == "suffix" else convert_directory(ROOT / "models/hybrid-6m", tmp_path / "hybrid.bin")
     prompt = "Tom had a cat. Tom had a dog. Tom had a cat. Tom had a dog. Tom had"
-    command = [yalm, fable, "-d", "cuda", "-i", prompt, "-n", "9", "-T", "96", "--no-echo", "--seed", "3"]
+    command = [yalm, model, "-d", "cuda", "-i", prompt, "-n", "9", "-T", "96", "--no-echo", "--seed", "3"]
     texts = []
-    for how in ("off", "suffix"):
+    for guesses in ("off", how):
         done = subprocess.run(
-            [*command, "--speculate", how], env=environment, capture_output=True, text=True, timeout=HANG, check=True
+            [*command, "--temp", "0", "--speculate", guesses],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=HANG,
+            check=True,
         )
         texts.append(done.stdout)
     assert texts[0] == texts[1]

@@ -196,16 +196,9 @@ static void test_interruption_spoils_nothing(void **state)
     yalm_session_close(same);
 }
 
-static void on_the_cpu_alone(void)
-{
-    if (strcmp(sessions_device, "cpu") != 0)
-        skip();
-}
-
 static void test_files(void **state)
 {
     (void)state;
-    on_the_cpu_alone();
     yalm_session *saved = fresh((int[]){10, 13, 1, 0}), *loaded = fresh((int[]){7, 0});
     yalm_error error = {0};
     if (yalm_session_save(saved, path, &error) != YALM_OK || yalm_session_load(loaded, path, &error) != YALM_OK)
@@ -256,7 +249,6 @@ static void test_several_sessions_at_once(void **state)
 static void test_files_of_what_lies_ahead(void **state)
 {
     (void)state;
-    on_the_cpu_alone();
     yalm_session *session = fresh((int[]){10, 0}), *same = fresh((int[]){10, 0}), *loaded = fresh((int[]){16, 0});
     int32_t expected[6];
     for (int i = 0; i < 6; i++)
@@ -298,7 +290,6 @@ static void test_files_of_what_lies_ahead(void **state)
 static void test_pages(void **state)
 {
     (void)state;
-    on_the_cpu_alone();
     enum { PAGE = 5, N = 4 };
     int32_t tokens[PAGE * N], expected[9];
     yalm_session *saved = fresh((int[]){10, 0});
@@ -307,7 +298,8 @@ static void test_pages(void **state)
     for (int i = 0; i < 9; i++)
         expected[i] = token_at(11 + i);
     expected[8] = (expected[8] + 1) % VOCAB;
-    assert_int_equal(yalm_expect(saved, expected, 9), 9); // the last page and the state lie within what is expected
+    const int most = strcmp(sessions_device, "cpu") == 0 ? 9 : 7;
+    assert_int_equal(yalm_expect(saved, expected, 9), most); // the last page and the state lie within what is expected
     for (int i = 0; i < 10; i++)
         eval(saved, 10 + i, 1);
     for (int i = 0; i < N; i++) {
@@ -338,7 +330,7 @@ static void test_pages(void **state)
     }
     // Saving changes nothing, whatever lies ahead.
     yalm_session *same = fresh((int[]){10, 0}), *other = fresh((int[]){10, 0});
-    assert_int_equal(yalm_expect(same, expected, 9), 9);
+    assert_int_equal(yalm_expect(same, expected, 9), most);
     for (int i = 0; i < 12; i++) {
         eval(same, 10 + i, 1);
         eval(other, 10 + i, 1);

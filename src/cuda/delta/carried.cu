@@ -16,9 +16,20 @@ static int find_place(const struct carried *c, int64_t position)
     return place;
 }
 
-bool carried_holds(const struct carried *c, int64_t position)
+// A text's beginning needs no place.
+static bool stands(const struct carried *c, int64_t position)
 {
     return position == 0 || find_place(c, position) >= 0;
+}
+
+bool carried_replays(const struct carried *c, int64_t position)
+{
+    return !stands(c, position) && position > c->first && position <= c->first + c->n_replays && stands(c, c->first);
+}
+
+bool carried_holds(const struct carried *c, int64_t position)
+{
+    return stands(c, position) || carried_replays(c, position);
 }
 
 // The place before `position`, with all that came later taken back. A text that begins needs none: kernels take its states for
@@ -46,11 +57,22 @@ static int free_place(const struct carried *c, int but)
     return found;
 }
 
-void carried_begin(struct carried *c, int64_t position, int n)
+void carried_begin_replay(struct carried *c, int64_t position)
+{
+    const int from = find_place(c, c->first);
+    go_back(c, position);
+    c->from = from < 0 ? 0 : from;
+    c->to = free_place(c, c->from);
+    c->at[c->to] = -1;
+}
+
+void carried_begin(struct carried *c, int64_t position, int n, bool apart)
 {
     c->from = go_back(c, position);
-    if (n > 1)
+    if (n > 1 && !apart)
         c->kept = position;
+    c->first = position;
+    c->n_replays = n > 1 && apart ? n : 0;
     c->to = free_place(c, c->from);
     c->at[c->to] = -1;
 }
@@ -59,6 +81,20 @@ void carried_end(struct carried *c, int64_t position, int n, bool done)
 {
     if (done)
         c->at[c->to] = position + n;
+    else
+        c->n_replays = 0;
+}
+
+int carried_place(struct carried *c, int64_t position)
+{
+    int place = find_place(c, position);
+    if (place < 0)
+        place = free_place(c, -1);
+    for (int64_t &at : c->at) // which a place that is filled now knows nothing of
+        if (at == position)
+            at = -1;
+    c->at[place] = position;
+    return place;
 }
 
 int carried_skip(struct carried *c, int64_t position, int n)

@@ -8,20 +8,27 @@ enum {
     MAX_KEY_DIM = 512,  // of a head, whose state's column lies in the registers of at most one warp
 };
 
-// Which positions the places stand before. As on the CPU (cpu/delta.c), but for tokens apart, which there are none of.
+// Which positions the places stand before. As on the CPU (cpu/delta.c).
 struct carried {
     int64_t at[CARRIED_PLACES]; // the position that each stands before; -1: it holds nothing
     int64_t kept;               // before the last batch of several tokens
     int from, to;               // of the evaluation that is being queued
+    int64_t first;              // of the last evaluation,
+    int n_replays;              // whose tokens, where they were apart, can be repeated one after the other (recur.cu)
 };
 void carried_open(struct carried *c);
 bool carried_holds(const struct carried *c, int64_t position);
-// Before an evaluation of n tokens at `position`, which must be one that is held; and after it was queued, which may have
-// failed.
-void carried_begin(struct carried *c, int64_t position, int n);
+// Whether only what the last tokens apart brought leads to `position`: delta_replay() makes it one that a place has.
+bool carried_replays(const struct carried *c, int64_t position);
+// Before these are repeated to there, and before an evaluation of n tokens at `position`, which a place must have; `apart`: the
+// session may turn out to stand behind any of them. And after either was queued, which may have failed.
+void carried_begin_replay(struct carried *c, int64_t position);
+void carried_begin(struct carried *c, int64_t position, int n, bool apart);
 void carried_end(struct carried *c, int64_t position, int n, bool done);
 // What stands before `position` stands for n tokens later. The place that has it.
 int carried_skip(struct carried *c, int64_t position, int n);
+// The place that has what stands before `position`; where none does, one that is to be filled with it.
+int carried_place(struct carried *c, int64_t position);
 
 // A layer's part in an evaluation of n tokens. All but the configuration is device memory.
 struct delta {
@@ -34,9 +41,14 @@ struct delta {
     const float *q, *k, *v; // (n, delta_keys()) twice, (n, delta_values())
     float *decays, *betas;  // (n, n_value_heads): logits; after delta_mix() what they stand for
     float *mixed;           // (n, delta_channels()): q, k and v after the convolution
+    // Of tokens that may be repeated, what outlasts the evaluation, as `mixed` does then: decays and betas instead of those
+    // above, and q, k and v as they were given (n, delta_channels()). NULL: none.
+    float *kept_decays = NULL, *kept_betas = NULL, *given = NULL;
+    int n_given = 0; // so many tokens of these come before the n
 };
 
-// q, k and v of tokens and of those before them, mixed; decays and betas; and the inputs that the tokens to come will see.
+// q, k and v of tokens and of those before them, mixed; decays and betas; and the inputs that the tokens to come will see,
+// alone where n is 0.
 yalm_status delta_mix(const struct delta *d, int n, cudaStream_t stream, yalm_error *error);
 // y (n, delta_values()) = Sᵀq of each value head after each token's update of its S.
 yalm_status delta_rule(const struct delta *d, float *y, int n, cudaStream_t stream, yalm_error *error);

@@ -41,8 +41,9 @@ static struct sizes sizes_of(const struct delta *d, int n)
 
 struct mixing {
     struct sizes s;
-    const float *q, *k, *v, *conv, *decay_bias, *decay_rate;
-    float *decays, *betas, *mixed;
+    const float *q, *k, *v, *conv, *decay_bias, *decay_rate, *decays, *betas;
+    float *to_decays, *to_betas, *mixed, *given;
+    int n_given;
 };
 
 // What the convolution goes over: a head of q, of k, or of v.
@@ -72,20 +73,24 @@ __device__ static struct convolved part_of(const struct mixing &m, int i)
 }
 
 // Component i of token t's input, which stands t tokens behind the batch's first; t may be negative.
-__device__ static inline float input_at(const struct sizes &s, const struct convolved &p, const float *inputs, int t, int i)
+__device__ static inline float input_at(const struct mixing &m, const struct convolved &p, const float *inputs, int t, int i)
 {
+    const struct sizes &s = m.s;
+    const int among_given = m.n_given + t;
     if (t >= 0)
         return p.given[(size_t)t * p.width + i];
-    return s.step->position > 0 ? inputs[(size_t)(s.before + t) * s.channels + p.channel + i] : 0.0f;
+    if (among_given >= 0)
+        return m.given[(size_t)among_given * s.channels + p.channel + i];
+    return s.step->position > 0 ? inputs[(size_t)(s.before + among_given) * s.channels + p.channel + i] : 0.0f;
 }
 
 // Logits become what the state is multiplied by before the token writes, and how much of its news it writes.
 __device__ static inline void weigh(const struct mixing &m, int t, int head)
 {
-    float *decay = m.decays + (size_t)t * m.s.n_value_heads + head, *beta = m.betas + (size_t)t * m.s.n_value_heads + head;
-    const float x = *decay + m.decay_bias[head];
-    *decay = expf(-m.decay_rate[head] * (x > 20 ? x : log1pf(expf(x))));
-    *beta = 1.0f / (1.0f + expf(-*beta));
+    const size_t at = (size_t)t * m.s.n_value_heads + head;
+    const float x = m.decays[at] + m.decay_bias[head];
+    m.to_decays[at] = expf(-m.decay_rate[head] * (x > 20 ? x : log1pf(expf(x))));
+    m.to_betas[at] = 1.0f / (1.0f + expf(-m.betas[at]));
 }
 
 // Block (part, t), one warp: token t; or behind the last token, one of the inputs that are kept.
@@ -100,14 +105,16 @@ static __global__ void mix_kernel(struct mixing m)
     if (t >= s.n) {
         float *kept = s.inputs + s.step->to * s.inputs_pitch + (size_t)(t - s.n) * s.channels + p.channel;
         for (int i = lane; i < p.size; i += WARP)
-            kept[i] = input_at(s, p, inputs, t - s.before, i);
+            kept[i] = input_at(m, p, inputs, t - s.before, i);
         return;
     }
     float *y = m.mixed + (size_t)t * s.channels + p.channel, squares = 0;
     for (int i = lane; i < p.size; i += WARP) {
         float sum = 0;
+        if (m.given)
+            m.given[(size_t)t * s.channels + p.channel + i] = input_at(m, p, inputs, t, i);
         for (int j = 0; j <= s.before; j++)
-            sum = fmaf(m.conv[(size_t)j * s.channels + p.channel + i], input_at(s, p, inputs, t + j - s.before, i), sum);
+            sum = fmaf(m.conv[(size_t)j * s.channels + p.channel + i], input_at(m, p, inputs, t + j - s.before, i), sum);
         y[i] = sum / (1.0f + expf(-sum));
         squares = fmaf(y[i], y[i], squares);
     }
@@ -123,8 +130,20 @@ static __global__ void mix_kernel(struct mixing m)
 
 yalm_status delta_mix(const struct delta *d, int n, cudaStream_t stream, yalm_error *error)
 {
-    const struct mixing m = {sizes_of(d, n),   d->q,      d->k,     d->v,    d->w->conv, d->w->decay_bias,
-                             d->w->decay_rate, d->decays, d->betas, d->mixed};
+    const struct mixing m = {sizes_of(d, n),
+                             d->q,
+                             d->k,
+                             d->v,
+                             d->w->conv,
+                             d->w->decay_bias,
+                             d->w->decay_rate,
+                             d->decays,
+                             d->betas,
+                             d->kept_decays ? d->kept_decays : d->decays,
+                             d->kept_betas ? d->kept_betas : d->betas,
+                             d->mixed,
+                             d->given,
+                             d->n_given};
     const dim3 grid(2 * m.s.n_key_heads + m.s.n_value_heads, n + m.s.before);
     return LAUNCH(error, mix_kernel, grid, WARP, 0, stream, m);
 }
@@ -203,7 +222,8 @@ template <int LANES, int ROWS> static yalm_status run(const struct rule &r, cuda
 
 yalm_status delta_rule(const struct delta *d, float *y, int n, cudaStream_t stream, yalm_error *error)
 {
-    const struct rule r = {sizes_of(d, n), d->mixed, d->decays, d->betas, y};
+    const struct rule r = {sizes_of(d, n), d->mixed, d->kept_decays ? d->kept_decays : d->decays,
+                           d->kept_betas ? d->kept_betas : d->betas, y};
     if (r.s.key_dim <= 32)
         return run<8, 4>(r, stream, error);
     if (r.s.key_dim <= 128)

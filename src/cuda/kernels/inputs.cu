@@ -1,5 +1,5 @@
-// Gemma 4's own steps of a layer: inputs of its own, experts with norms of their own, a factor of its output. Bound by reading
-// and writing each once.
+// Gemma 4's own steps of a layer: inputs of its own, experts with norms of their own, a factor of its output; and what a head
+// that guesses reads. Bound by reading and writing each once.
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vec.cuh"
@@ -58,6 +58,33 @@ yalm_status gate_inputs(void *y, enum dtype type, const float *gate, const float
 {
     return LAUNCH_TYPE(type, error, gate_inputs_kernel, n, JOIN_THREADS, 0, stream, y, gate, inputs, pitch, x, eps, dim, width,
                        activation);
+}
+
+// Block (half, t).
+template <class T>
+static __global__ void pair_norms_kernel(void *y, const float *x, const float *norm, const float *hidden,
+                                         const float *hidden_norm, float eps, int dim)
+{
+    SHARED_ARRAY(float, sums, 32);
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const size_t at = (size_t)blockIdx.y * dim;
+    const float *row = (blockIdx.x ? hidden : x) + at, *weight = blockIdx.x ? hidden_norm : norm;
+    float squares = 0;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+        squares = fmaf(row[i], row[i], squares);
+    const float scale = 1.0f / sqrtf(block_sum(squares, sums) / (float)dim + eps);
+    T *to = static_cast<T *>(y) + 2 * at + (size_t)blockIdx.x * dim;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+        to[i] = from_float<T>(row[i] * scale * weight[i]);
+}
+
+yalm_status pair_norms(void *y, enum dtype type, const float *x, const float *norm, const float *hidden,
+                       const float *hidden_norm, float eps, int n, int dim, cudaStream_t stream, yalm_error *error)
+{
+    const dim3 grid(2, n);
+    return LAUNCH_TYPE(type, error, pair_norms_kernel, grid, JOIN_THREADS, 0, stream, y, x, norm, hidden, hidden_norm, eps,
+                       dim);
 }
 
 static __global__ void scale_stream_kernel(float *x, const float *factor, size_t n)

@@ -108,6 +108,10 @@ yalm_status softcap(float *x, size_t n, float cap, cudaStream_t stream, yalm_err
 yalm_status rmsnorm_heads(float *x, int pitch, const float *weight, float eps, int n, int n_heads, int head_dim,
                           cudaStream_t stream, yalm_error *error);
 
+// y[t] = [rmsnorm(x[t]) norm; rmsnorm(hidden[t]) hidden_norm], of `type`: (n, 2, dim); x, hidden: (n, dim) (inputs.cu).
+yalm_status pair_norms(void *y, enum dtype type, const float *x, const float *norm, const float *hidden,
+                       const float *hidden_norm, float eps, int n, int dim, cudaStream_t stream, yalm_error *error);
+
 // Inputs of each layer's own (inputs.cu; docs/format.md). Each layer's input: inputs[t][l] = (rmsnorm(shrink inputs[t][l]) norm
 // + rows[t][l]) / √2, both (n, n_layers, width).
 yalm_status mix_inputs(float *inputs, const float *rows, const float *norm, float shrink, float eps, int n, int n_layers,
