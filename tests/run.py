@@ -110,6 +110,7 @@ BRIEFLY = {
     "asan/parity": "not (bundled or scalar)",
     "asan/chat": "not 20000000",
     "asan/text": "not megabyte",
+    "release/text": "not (megabyte and (mistral_nemo or tokenizer.model))",
     "emulated/cuda": "not (quality or measuring or ptxas)",
 }
 # What depends on rounding runs again by lesser instruction sets, where the machine has more: rooms of Python tests, in which
@@ -133,7 +134,10 @@ SLOW += " or sparq or windows or answers_are_the_same or (whatever_else_goes_on 
 SLOW += " or longest_line or leaves or at_work or end_does_not_wait or refused or cannot_be_had or measures_take or it_reads"
 # The release has these by the best one, and what the sanitizer leaves out; the rest of these rooms runs there.
 BESIDE_ASAN = {"serve": f"{ROUNDED['serve']} or test_stress", "cli": f"{ROUNDED['cli']} or {NUMBERS_OF_CLI}"}
-FORCED_BRIEFLY = {("scalar", room): f"({which}) and not ({SLOW})" for room, which in ROUNDED.items()}
+# (A chat's texts come as a completion's do.)
+FORCED_BRIEFLY = {
+    ("scalar", room): f"({which.replace(' or test_chat', '')}) and not ({SLOW})" for room, which in ROUNDED.items()
+}
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
 ROOMS = {
     "cpu": ("*/cpu/*", "*/engine/*", "*/parity*"),

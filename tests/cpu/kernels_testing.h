@@ -16,6 +16,7 @@
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/machine/isa.h"
+#include "thorough.h"
 
 enum { MAX_BLOCKS = 64, PAGE = 4096, MAX_CASES = 32 };
 
@@ -200,6 +201,17 @@ static inline struct fixture *fixture_of(void **state)
     return f;
 }
 
+// AddressSanitizer's short suite has these from the release (TAKEN_asan of the Makefile), whose own tests watch them.
+static inline bool is_watched(const char *isa)
+{
+#ifdef __SANITIZE_ADDRESS__
+    return thorough() || (strcmp(isa, "avxvnni") != 0 && strcmp(isa, "avx512") != 0);
+#else
+    (void)isa;
+    return true;
+#endif
+}
+
 static inline int run_on_every_isa(const char *group, const struct kernel_case *cases, int n_cases)
 {
     enum { N_ISAS = sizeof isa_names / sizeof *isa_names };
@@ -207,10 +219,13 @@ static inline int run_on_every_isa(const char *group, const struct kernel_case *
     static struct CMUnitTest tests[MAX_CASES * N_ISAS];
     int n = 0;
     for (int i = 0; i < n_cases && i < MAX_CASES; i++)
-        for (int isa = 0; isa < N_ISAS; isa++, n++) {
+        for (int isa = 0; isa < N_ISAS; isa++) {
+            if (!is_watched(isa_names[isa]))
+                continue;
             snprintf(names[n], sizeof names[n], "%s, %s", cases[i].name, isa_names[isa]);
             tests[n] =
                 (struct CMUnitTest){names[n], cases[i].run, fixture_open, fixture_close, (void *)(uintptr_t)isa_names[isa]};
+            n++;
         }
     return _cmocka_run_group_tests(group, tests, (size_t)n, NULL, NULL);
 }
