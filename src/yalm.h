@@ -185,7 +185,8 @@ typedef enum yalm_activations {
     YALM_ACTIVATIONS_FP32 = 3,
 } yalm_activations;
 
-// The model's MTP head, which yalm_guess() asks. auto: on where the model has one, and the device runs it.
+// The model's MTP head, which yalm_guess() asks. auto: on where the model has one and the device runs it; on a GPU only with
+// yalm_session_options.several.
 typedef enum yalm_mtp { YALM_MTP_OFF = 0, YALM_MTP_AUTO = 1, YALM_MTP_ON = 2 } yalm_mtp;
 
 typedef struct yalm_session_options {
@@ -207,8 +208,8 @@ typedef struct yalm_session_options {
     // yalm_expect() and yalm_eval_each() will be called. Without it a GPU may compute each token by one kernel, which is
     // faster and takes no others with it; its sums have another order, and therefore other last bits.
     bool several;
-    // Costs a cache of one layer, and with each token that is evaluated a part of the head's work. On a GPU auto is off unless
-    // `several`, which one kernel a token is given up for.
+    // Costs a cache of one layer, and with each evaluated token a part of the head's work. A GPU with a head does not compute
+    // a token by one kernel. So there auto is on only with `several`, which gives that up anyway.
     yalm_mtp mtp;
     // CPU, dense attention. The same bits, however a text was cut into pieces. What yalm_eval() reads is a prompt, and is
     // computed alike in pieces of any length; but the last token of a call with YALM_LOGITS_LAST is computed as those are that
@@ -271,9 +272,9 @@ YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int
 // Says which tokens the caller expects next, after the one that it appends next: by yalm_eval() of a single token with
 // logits. These are then evaluated with it, for little more than its own time, and where they come, one by one, their logits
 // are there at once. What comes instead costs no more than ever. Nothing else changes: not a bit, no position. Returns how
-// many of n it will take: at most 15, and 0 where tokens can only be evaluated one by one (by an attention method that
-// selects keys; on a GPU by one kernel each, unless yalm_session_options.several). The first call takes memory for the logits
-// of 16 tokens.
+// many of n it will take: at most 15 (on a GPU with recurrent layers 7), and 0 where tokens can only be evaluated one by one
+// (by an attention method that selects keys; on a GPU by one kernel each, unless yalm_session_options.several). The first call
+// takes memory for the logits of 16 tokens.
 YALM_API int yalm_expect(yalm_session *session, const int32_t *tokens, int n);
 
 // What the model's MTP head thinks likeliest behind all that the session has evaluated and `token`, token after token; nothing
@@ -319,7 +320,7 @@ YALM_API int64_t yalm_session_settled(const yalm_session *session);
 YALM_API size_t yalm_session_tokens(const yalm_session *session, int32_t *tokens, size_t room);
 
 // Keeps what the session has evaluated in a file: its tokens, and what its KV cache holds. The file appears when all of it is
-// written, or not at all. YALM_USAGE where ranks or the attention method cannot give it (dense attention can).
+// written, or not at all. YALM_USAGE of several ranks, and with an attention method that keeps more than keys and values.
 YALM_API yalm_status yalm_session_save(yalm_session *session, const char *path, yalm_error *error);
 // The session goes on from where the saved one was, as if it had evaluated those tokens itself; there are no logits until the
 // next yalm_eval(). YALM_USAGE where the file is damaged, of another model, of another type of cache or of activations, or
@@ -327,14 +328,14 @@ YALM_API yalm_status yalm_session_save(yalm_session *session, const char *path, 
 YALM_API yalm_status yalm_session_load(yalm_session *session, const char *path, yalm_error *error);
 
 // Pages: what the KV cache holds of n tokens, copied to memory of the caller's and into other sessions on the model with the
-// same options. Bytes of one; 0 where there are none: of several ranks, where the attention method keeps more than keys and
-// values, in an endless session.
+// same options. Bytes of one. 0: the session is endless or of several ranks, or its attention method keeps more than keys and
+// values.
 YALM_API size_t yalm_page_bytes(yalm_session *session, int n);
 // Copies what is held of tokens [first, first + n). YALM_USAGE where they are not there, or a window has dropped too much of
 // them.
 YALM_API yalm_status yalm_page_save(yalm_session *session, int64_t first, int n, void *page, yalm_error *error);
-// What recurrent layers carry from token to token is no part of pages. Bytes of it; 0: the model has none, or the device
-// gives none.
+// Pages leave out what recurrent layers carry from token to token. Bytes of that; 0: no layer is recurrent, or there are
+// several ranks.
 YALM_API size_t yalm_state_bytes(const yalm_session *session);
 // Copies what stands behind the session's last token.
 YALM_API yalm_status yalm_state_save(yalm_session *session, void *state, yalm_error *error);

@@ -88,7 +88,7 @@ PEAK_MEMORY = (116 << 20) + 6 * PIECE
 
 
 def keep_memory() -> None:
-    """Pieces of tensors come and go. glibc would fetch the pages of each from the kernel anew, in half of the time."""
+    """Keeps freed memory: otherwise glibc takes each piece's pages from the kernel anew, up to half of a conversion's time."""
     for option, value in ((-1, 2**31 - 1), (-3, 1 << 30), (-8, 1)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX
         getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)(option, value)
 

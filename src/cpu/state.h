@@ -113,7 +113,7 @@ struct cpu_state {
     float *rotated_q;      // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
     float *sink_q;         // likewise, as the sinks see them; NULL where there are no sinks
     float *attended;       // (chunk, q_dim)
-    float *latent, *heads; // (chunk, q_rank), (chunk, n_heads, a head's), of layers with latents; else NULL
+    float *latent, *heads; // (chunk, width[BUFFER_LATENT]), (chunk, width[BUFFER_HEADS]), with latents or KDA; else NULL
     float *gates;          // (chunk, o's columns), of models that gate what o reads; else NULL
     float *mixed;          // (chunk, delta_channels()), q, k and v of recurrent layers; else NULL
     float *decays, *betas; // (chunk, delta_decays()), (chunk, n_value_heads), likewise

@@ -10,7 +10,7 @@
 #include "cuda/capture.h"
 #include "cuda/state.h"
 
-// Tokens of a batch: two readings of the weights, or one where layers recur, whose tokens leave much.
+// Tokens of a batch: two readings of the weights. Recurrent layers keep much of each token, so there it is one (SEVERAL).
 enum { MOST_APART = 16 };
 
 int cuda_most_apart(const struct cuda_state *s)

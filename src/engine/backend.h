@@ -24,8 +24,8 @@ struct backend_plan {
     struct kv_policy kv[CONFIG_MAX_KINDS]; // of each kind of layer
     const atomic_bool *cancel;             // set from outside: evaluation ends soon with YALM_INTERRUPTED
     struct shared *weights_copy, *of_cpu;  // the model's; of_cpu NULL: none, each session has threads of its own
-    struct shared
-        *lender; // of a head that guesses: the model's weights_copy, whose embedding and classifier are its; else NULL
+    // Of a head that guesses: the model's weights_copy, which lends it embedding and classifier. NULL: this is the model.
+    struct shared *lender;
     struct yalm_group *group; // whose ranks have shares of the model; config and weights are this one's; NULL: none
     bool together;            // the backend's own affair: a state whose tokens are of several sessions
 };

@@ -41,8 +41,8 @@ struct delta_weights {
     struct matrix decay, beta; // (n_value_heads, hidden_dim), fp32; with kda_rank there is no `decay`
     const float *decay_bias;   // (delta_decays())
     const float *decay_rate;   // (n_value_heads)
-    // With kda_rank: latents (kda_rank, hidden_dim), and what decays (delta_decays(), kda_rank) and the output gate
-    // (delta_values(), kda_rank) are made of them by.
+    // With kda_rank: decay_a and gate_a (kda_rank, hidden_dim) make latents. Of these decay_b (delta_decays(), kda_rank) makes
+    // decays, gate_b (delta_values(), kda_rank) the output gate.
     struct matrix decay_a, decay_b, gate_a, gate_b;
     const float *value_norm; // (value_dim), of each head of what comes out
 };

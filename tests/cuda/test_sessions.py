@@ -1,4 +1,4 @@
-"""The engine's tests of tokens that are evaluated ahead, and of sessions that are evaluated together, on the GPU, emulated or not."""
+"""The engine's tests of tokens ahead, sessions together, MTP heads, pages and states, on the GPU, emulated or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GGUF files say of Kimi Linear (kimi-linear): Kimi Delta Attention in the place of latents, but in some layers."""
+"""What GGUF files say of Kimi Linear (kimi-linear): most layers have Kimi Delta Attention, the others latents."""
 
 import math
 
@@ -15,7 +15,7 @@ def is_kda(family) -> bool:
 
 
 def shaped(name: str, tensor):
-    """Taps and rates as config.json's form has them, whatever dimensions of one there are."""
+    """Taps and rates in the shapes of Hugging Face's form, with or without dimensions of 1."""
     if ".ssm_conv1d_" in name:
         taps = tensor.shape[-1]
         return tensor.part(0, (math.prod(tensor.shape) // taps, 1, taps))

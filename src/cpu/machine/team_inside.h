@@ -51,7 +51,7 @@ struct team {
     int n_threads;
     _Atomic bool closing;
     _Alignas(64) _Atomic uint64_t word;
-    _Alignas(64) _Atomic int finished; // grains of the current step, those of groups once the group has no others
+    _Alignas(64) _Atomic int finished; // grains of the current step; a group's are added once all of them are finished
     struct gate steps;                 // counts steps
     struct gate runs;                  // counts runs
     struct job job;

@@ -18,12 +18,13 @@ struct carried {
 };
 void carried_open(struct carried *c);
 bool carried_holds(const struct carried *c, int64_t position);
-// Whether only what the last tokens apart brought leads to `position`: delta_replay() makes it one that a place has.
+// Whether no place has `position`, but repeating some of the last tokens apart leads there (delta_replay()).
 bool carried_replays(const struct carried *c, int64_t position);
-// Before these are repeated to there, and before an evaluation of n tokens at `position`, which a place must have; `apart`: the
-// session may turn out to stand behind any of them. And after either was queued, which may have failed.
+// Before tokens are repeated up to `position`.
 void carried_begin_replay(struct carried *c, int64_t position);
+// Before an evaluation of n tokens at `position`, which a place must have. apart: the session may go back to any of them.
 void carried_begin(struct carried *c, int64_t position, int n, bool apart);
+// After an evaluation or a repetition was queued. done: that did not fail.
 void carried_end(struct carried *c, int64_t position, int n, bool done);
 // What stands before `position` stands for n tokens later. The place that has it.
 int carried_skip(struct carried *c, int64_t position, int n);
@@ -41,10 +42,10 @@ struct delta {
     const float *q, *k, *v; // (n, delta_keys()) twice, (n, delta_values())
     float *decays, *betas;  // (n, n_value_heads): logits; after delta_mix() what they stand for
     float *mixed;           // (n, delta_channels()): q, k and v after the convolution
-    // Of tokens that may be repeated, what outlasts the evaluation, as `mixed` does then: decays and betas instead of those
-    // above, and q, k and v as they were given (n, delta_channels()). NULL: none.
+    // Tokens that may be repeated: q, k and v as they were given (n, delta_channels()), decays and betas. These outlast the
+    // evaluation, as `mixed` does then, and stand in for the arrays above. NULL: no token may be repeated.
     float *kept_decays = NULL, *kept_betas = NULL, *given = NULL;
-    int n_given = 0; // so many tokens of these come before the n
+    int n_given = 0; // tokens in `given` that stand before the n of this call
 };
 
 // q, k and v of tokens and of those before them, mixed; decays and betas; and the inputs that the tokens to come will see,
