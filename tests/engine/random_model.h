@@ -253,8 +253,8 @@ static struct random_model *random_model_make(struct model_config config, enum d
 
 static void random_model_free(struct random_model *m)
 {
-    struct shared *const shared[] = {&m->model.of_cpu, &m->model.weights_copy};
-    for (int i = 0; i < 2; i++)
+    struct shared *const shared[] = {&m->model.of_cpu, &m->model.mtp_copy, &m->model.weights_copy};
+    for (int i = 0; i < 3; i++)
         if (shared[i]->data)
             shared[i]->release(shared[i]->data);
     for (int i = 0; i < m->n_blocks; i++)

@@ -44,10 +44,10 @@ static yalm_session_options options_of(const struct scenario *c, const char *att
     return o;
 }
 
-// Scores and keys of its own sort: by every instruction set; of others each by one.
+// Scores and keys of its own sort: by every instruction set; of others each by one. Latents no method serves: test_latents().
 static bool is_special(const struct model_config *c)
 {
-    return c->attention_softcap > 0 || c->sink_logits || c->n_more_kinds > 0;
+    return c->latent.kv_rank == 0 && (c->attention_softcap > 0 || c->sink_logits || c->n_more_kinds > 0);
 }
 
 static void assert_near(const yalm_session *a, const yalm_session *b, const char *name, double tolerance)
