@@ -58,9 +58,8 @@ static yalm_status load_kept(struct server *server, yalm_error *error)
     const struct serve_options *options = server->options;
     if (!engine_keeps(server->engine))
         return error_set(error, YALM_USAGE,
-                         "serve.cache_dir: nothing is kept beyond sessions where there are several machines, this --attention, "
-                         "or too little "
-                         "memory (serve.cache_ram): leave it out");
+                         "serve.cache_dir: nothing is kept beyond sessions where there are several machines, this "
+                         "--attention, or too little memory (serve.cache_ram): leave it out");
     if (access(options->cache_dir, W_OK | X_OK) != 0)
         return error_set(error, YALM_USAGE, "serve.cache_dir: %s: %s: name a folder that can be written to", options->cache_dir,
                          strerror(errno));
