@@ -15,7 +15,6 @@ examples:
 
 import argparse
 import contextlib
-import ctypes
 import dataclasses
 import errno
 import functools
@@ -79,18 +78,12 @@ try:
     from yalm_convert.source import follow_links, locate, model_name
     from yalm_convert.tokenizer import read_tokenizer
     from yalm_convert.tokenizer_json import TokenizerData
-    from yalm_convert.writer import MAGIC, Layout, write_model
+    from yalm_convert.writer import MAGIC, Layout, keep_memory, write_model
 except ImportError as error:
     sys.exit(f"convert.py: {error}; this installs what is missing: {how_to_install()}")
 
 # The interpreter with its libraries, a piece as read, the same as fp32, and what the conversion makes on the way.
 PEAK_MEMORY = (116 << 20) + 6 * PIECE
-
-
-def keep_memory() -> None:
-    """Keeps freed memory: otherwise glibc takes each piece's pages from the kernel anew, up to half of a conversion's time."""
-    for option, value in ((-1, 2**31 - 1), (-3, 1 << 30), (-8, 1)):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX
-        getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)(option, value)
 
 
 def main() -> int:
