@@ -1,6 +1,6 @@
-// What a (query, key) costs a head, in multiply-adds. With latents as keys and values it is 2 · head_dim. With a head's own it
-// is 2 · width, and kv_rank (nope_dim + v_dim) for each key that is expanded. A query costs as much as that where it is brought
-// to the latents. So DeepSeek's 576 become 192 in a text's first piece, and in later ones of about 170 tokens or more.
+// What a (query, key) costs a head, in multiply-adds. With latents as keys and values it is 2 · head_dim. With a head's own
+// it is 2 · width, and kv_rank (nope_dim + v_dim) for each key that is expanded. A query costs as much as that where it is
+// brought to the latents. So DeepSeek's 576 become 192 in a text's first piece, and in later ones of about 170 tokens or more.
 //
 // Memory is what queries for latents would take: keys and values of `room` positions lie in s->q, sums in s->attended. Longer
 // texts are expanded and attended to range by range.
