@@ -72,7 +72,7 @@ static yalm_status read_one(struct settings *settings, const char *text, yalm_er
     const char *equals = strchr(text, '=');
     const struct setting *setting = equals ? find(text, (size_t)(equals - text)) : NULL;
     if (!setting)
-        return error_set(error, YALM_USAGE, "setting '%s': expected KEY=VALUE with a key that docs/attention.md lists", text);
+        return error_set(error, YALM_USAGE, "setting '%s': expected KEY=VALUE with a key that `yalm --set help` lists", text);
     void *field = (char *)settings + setting->offset;
     double number;
     if (setting->choices)
