@@ -7,6 +7,8 @@ becomes q8 or q4n, unless something else is asked for. It becomes q8 where the t
 then it has lost several times what q8 loses; q4n where it has fewer, for then it has lost more than q4n does.
 """
 
+from math import prod
+
 import gguf
 import numpy as np
 
@@ -39,6 +41,7 @@ from .source import shown
 Kind = gguf.GGMLQuantizationType
 PLAIN = {Kind.F32: TYPES["F32"], Kind.F16: TYPES["F16"], Kind.BF16: TYPES["BF16"]}
 FEW_BITS = 4  # a weight; with fewer q4n is exact enough
+CACHED = 256 << 10  # bytes, whose bits move within the L2: up to twice as fast as from memory
 
 
 def _half(begin: int):
@@ -104,9 +107,12 @@ class Blocks(Computed):
             return gguf.dequantize(self._read(first, n), self.kind)
 
     def quants(self, first: int, n: int) -> tuple:
-        data = self._read(first, n)
         if self._move:
-            return self._move(data.reshape(n, -1, self.block_bytes))
+            blocks = (self.shape[-1] // self.block, self.block_bytes)  # of a row
+            rows, end = max(1, CACHED // prod(blocks)), first + n
+            parts = (self._read(i, min(rows, end - i)).reshape(-1, *blocks) for i in range(first, end, rows))
+            return tuple(map(np.concatenate, zip(*map(self._move, parts))))
+        data = self._read(first, n)
         scales = self._scales(data.reshape(n, -1, self.block_bytes))
         with np.errstate(all="ignore"):
             values = gguf.dequantize(data, self.kind).reshape(*scales.shape, self.block)
