@@ -174,7 +174,7 @@ const struct option option_table[] = {
     {NULL, "", "machine.isa", "NAME", NULL, OPTION_WORD, SESSION, AT(isa), 0, 0, ISAS,
      "the instruction set"},
     {NULL, "", "machine.pin", "on|off", NULL, OPTION_SWITCH, SESSION, AT(pin), 0, 0, "off,on",
-     "on: each thread stays on a processor"},
+     "on: each thread stays on a processor; with hugepages its weights lie near it"},
     {NULL, "", "machine.mlock", "on|off", NULL, OPTION_SWITCH, SESSION, AT(mlock), 0, 0, "off,on",
      "on: weights stay in memory"},
     {NULL, "", "machine.hugepages", "on|off", NULL, OPTION_SWITCH, SESSION, AT(hugepages), 0, 0, "off,on",

@@ -127,6 +127,11 @@ static bool is_few(const struct cpu_state *s, const struct member *me, int n)
     return me->apart >= n || n <= s->plan.most_few;
 }
 
+int matmul_share(const struct matrix *w, int rows, int thread, int n_threads)
+{
+    return team_share(&(struct member){.thread = thread, .n_members = n_threads}, rows, few_grain(w));
+}
+
 bool matmul_claim(const struct cpu_state *s, struct member *me, const struct matrix *w, int rows, int n, struct grains *span)
 {
     if (is_few(s, me, n))
@@ -151,7 +156,7 @@ void matmul_ahead(const struct cpu_state *s, struct member *me, const struct mat
     int total = 0;
     for (int i = 0; i < n_matrices; i++)
         total += w[i]->rows;
-    int row = team_share(me, total, few_grain(w[0]));
+    int row = matmul_share(w[0], total, me->thread, me->n_members);
     for (; row >= w[0]->rows && n_matrices > 1; w++, n_matrices--)
         row -= w[0]->rows;
     const size_t row_bytes = dtype_row_bytes(w[0]->dtype, w[0]->cols), left = (size_t)(w[0]->rows - row) * row_bytes;

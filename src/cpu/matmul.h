@@ -43,6 +43,9 @@ void matmul_pack(struct cpu_state *state, struct member *me, type_set types, con
 bool matmul_claim(const struct cpu_state *state, struct member *me, const struct matrix *w, int rows, int n,
                   struct grains *span);
 
+// The first row of a member's own share of such a step, of few tokens.
+int matmul_share(const struct matrix *w, int rows, int thread, int n_threads);
+
 // What the member will read next (n_matrices matrices in one step), to be fetched while it waits for others. Before the claims
 // of the step before.
 void matmul_ahead(const struct cpu_state *state, struct member *me, const struct matrix *const *w, int n_matrices, int n);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cpu/machine/teams.h"
+#include "cpu/places.h"
 #include "model/key_offset.h"
 #include "model/rope.h"
 #include "util/memory.h"
@@ -127,6 +128,8 @@ void *cpu_open(const struct backend_plan *plan, yalm_error *error)
         return NULL;
     }
     cpu_carve(s);
+    if (plan->options->pin && plan->container->mapping.copied)
+        places_weights(s);
     for (int i = 0; i < config_n_kinds(s->config); i++)
         prepare_kind(s, i);
     for (size_t i = 0; s->ones && i < cpu_n_ones(s); i++)

@@ -68,6 +68,11 @@ int team_size(const struct team *team)
     return team->n_threads;
 }
 
+int team_core(const struct team *team, int thread)
+{
+    return team->n_cores ? team->cores[thread % team->n_cores] : -1;
+}
+
 #ifdef YALM_OPENMP
 
 static yalm_status start_threads(struct team *team, yalm_error *error)

@@ -31,6 +31,7 @@ enum { TEAM_MAX = 1024 }; // threads
 struct team *team_open(int n_threads, bool pin, yalm_error *error);
 void team_close(struct team *team); // NULL is welcome
 int team_size(const struct team *team);
+int team_core(const struct team *team, int thread); // the hardware thread that a member stays on; -1: it is not pinned
 
 // One thread's place in a run.
 struct member {
