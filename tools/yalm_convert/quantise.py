@@ -21,8 +21,9 @@ from .grids import MOST_SCALE, nearest, search, whole_scales
 from .packing import GROUP, SIX_BITS, filled_up, groups_of, pack
 from .source import shown
 
-BLOCK = 1024  # groups, or a whole row's
-ROWS, AT_ONCE = 1024, 4  # in a block, where errors are made up for; blocks that are read together, for threads
+# Few and long steps, for between them Python's threads wait for each other.
+BLOCK = 32768  # groups, or a whole row's
+ROWS, AT_ONCE = 2048, 2  # in a block, where errors are made up for; blocks that are read together, for threads
 
 
 @dataclasses.dataclass
@@ -44,7 +45,7 @@ def quantise(source: Tensor, dtype: str, importance: Optional[Importance] = None
     with ThreadPoolExecutor(_processors()) as pool:
         for first in range(0, rows, at_once):
             values = filled_up(source.values(first, min(at_once, rows - first)))
-            step = ROWS if moments else max(1, BLOCK // groups_of(columns))
+            step = -(-len(values) // AT_ONCE) if moments else max(1, BLOCK // groups_of(columns))
             blocks = (values[r : r + step] for r in range(0, len(values), step))
             for quants, *of_block in pool.map(lambda block: quantise_rows(block, dtype, weights, moments), blocks):
                 if not all(np.isfinite(part).all() for part in of_block):
