@@ -133,6 +133,7 @@ void delta_skip(struct cpu_state *s, int64_t position, int n)
     const int place = delta_place(s, position);
     drop_later(&s->carried, position);
     s->carried.at[place] = position + n;
+    s->carried.n_replays = 0;
 }
 
 // ------------------------------------------------------------------------------------------ steps
@@ -373,8 +374,11 @@ static void gate_scan(const struct delta_block *b, float *y, struct member *me)
             const int first = (int)(i % groups) * dim;
             const float *x = b->mixed + i / groups * b->channels + 2 * (ptrdiff_t)delta_keys(d) + first;
             float *own = y + i * dim, *gates = s->gates + i * dim;
-            for (int j = 0; j < dim; j++)
-                own[j] += b->w->scan.skip[(first + j) / d->value_dim] * x[j];
+            for (int j = 0; j < dim;) {
+                const int head = (first + j) / d->value_dim, end = (head + 1) * d->value_dim - first;
+                for (const float skip = b->w->scan.skip[head]; j < dim && j < end; j++)
+                    own[j] += skip * x[j];
+            }
             if (!d->scan.norm_first)
                 multiply_gates(s, own, gates, dim);
             if (d->scan.norm_groups)

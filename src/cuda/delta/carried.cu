@@ -101,5 +101,6 @@ int carried_skip(struct carried *c, int64_t position, int n)
 {
     const int place = go_back(c, position);
     c->at[place] = position + n;
+    c->n_replays = 0;
     return place;
 }
