@@ -319,10 +319,9 @@ def read_file(path: Path) -> Source:
         config = model_config(config_values(file, warnings), path)
         tokenizer = read_gguf_tokenizer(file, config.facts["vocab_size"])
         tensors = model_tensors(file)
-        if config.facts.get("bidirectional"):
-            config.facts.update(purpose(file, tokenizer))
-        elif "cls.output.weight" in file.entries:
-            config.facts["score"] = {"by": "last", "end": -1}
+        config.facts.update(purpose(file, tokenizer, config.facts))
+        if tokenizer.end is not None and not {"pooling", "score"} & set(config.facts):
+            warnings.append(f"{path}: the tokenizer puts its eos token after a text; here it is left out")
     config.warnings += warnings
     config.changes = dataclasses.replace(config.changes, norm_plus=0.0)  # norms are stored there as they are
     name = file.get("general.name")

@@ -4,6 +4,8 @@ import io
 import json
 import subprocess
 
+import gguf
+import gguf_files
 import numpy as np
 import pytest
 from harness import BUILD, ROOT, built, convert_directory
@@ -105,6 +107,19 @@ def test_the_three_forms_say_the_same(yalm, model, tmp_path):
     assert np.dot(one, vectors[1]) > 1 - 1e-6  # lines that are evaluated together show in each other's last bits alone
     (tmp_path / "lines").write_bytes(TEXT.replace("\n", "\r\n").encode())
     assert np.array_equal(np.load(io.BytesIO(embed(yalm, path, "-o", "npy", "-f", tmp_path / "lines"))), array)
+
+
+def test_a_gguf_file_has_the_same_vectors(yalm, tmp_path, model):
+    path, mode = model
+    kinds = {"mean_tokens": gguf.PoolingType.MEAN, "lasttoken": gguf.PoolingType.LAST}
+
+    def change(writer):
+        writer.add_pooling_type(kinds[mode])
+        writer.add_add_eos_token(True)
+
+    file = gguf_files.write(FABLE, tmp_path / "model.gguf", tokenizer=gguf_files.spm, change=change)
+    found = embed(yalm, convert_directory(file, tmp_path / "model.bin"), "-o", "npy")
+    assert found == embed(yalm, path, "-o", "npy")
 
 
 def test_a_text_in_pieces_has_the_same_vector(yalm, model):

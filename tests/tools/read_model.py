@@ -155,7 +155,7 @@ def check_config(c):
     require(len(set(named)) == len(named) < layers and all(0 <= n < layers for n in named), "layers of kinds")
     require("mtp" not in c or set(c["mtp"]) == {"normed", "own_normed"}, "mtp")
     pooling = c.get("pooling", {"by": "last", "end": -1})
-    require(set(pooling) - {"matryoshka"} == {"by", "end"} and pooling["by"] in ("last", "mean"), "pooling")
+    require(set(pooling) - {"matryoshka"} == {"by", "end"} and pooling["by"] in ("last", "mean", "first"), "pooling")
     require(1 <= pooling.get("matryoshka", 1) < c["hidden_dim"], "pooling")
     require(-1 <= pooling["end"] < c["vocab_size"], "pooling")
     require(not c.get("expert_norms") or (c.get("norms_around") and c["shared_ffn_dim"] > 0), "expert_norms")

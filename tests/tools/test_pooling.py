@@ -2,6 +2,7 @@
 
 import json
 
+import gguf_files
 import hf
 import pytest
 
@@ -34,6 +35,41 @@ def directory(tmp_path):
 )
 def test_pooling(settings, by, directory, convert):
     assert convert(directory(settings=settings))[0]["config"]["pooling"] == {"by": by, "end": -1, "matryoshka": 32}
+
+
+def of_gguf(directory, path, kind, more=lambda writer: None):
+    def change(writer):
+        writer.add_uint32(f"{writer.arch}.pooling_type", kind)
+        writer.add_add_eos_token(True)
+        more(writer)
+
+    return gguf_files.write(directory, path, tokenizer=lambda w: gguf_files.bpe(w, "qwen2"), change=change)
+
+
+@pytest.mark.parametrize(("kind", "by"), [(1, "mean"), (2, "first"), (3, "last")])
+def test_decoders_of_gguf(kind, by, tiny, convert, tmp_path):
+    """As the directory; what the tokenizer puts behind a text is its eos token."""
+    metadata, _, said = convert(of_gguf(tiny("tiny-qwen3"), tmp_path / "model.gguf", kind))
+    end = json.loads((tiny("tiny-qwen3") / "config.json").read_text())["eos_token_id"]
+    assert metadata["config"]["pooling"] == {"by": by, "end": end, "matryoshka": 32} and "eos token" not in said
+
+
+def test_decoders_of_gguf_that_make_no_vectors(tiny, convert, tmp_path):
+    metadata, _, said = convert(of_gguf(tiny("tiny-qwen3"), tmp_path / "model.gguf", 0))
+    assert "pooling" not in metadata["config"] and "puts its eos token after a text; here it is left out" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "causal", "text"),
+    [
+        (4, True, "qwen3.pooling_type is 4, a score's, without tensor 'cls.output.weight'"),
+        (5, True, "qwen3.pooling_type is 5, expected 1 to 4"),
+        (3, False, "attention.causal is false: Qwen3ForCausalLM both ways is not supported"),
+    ],
+)
+def test_decoders_of_gguf_refused(kind, causal, text, tiny, refused, tmp_path):
+    path = of_gguf(tiny("tiny-qwen3"), tmp_path / "model.gguf", kind, lambda w: w.add_causal_attention(causal))
+    refused(path, text)
 
 
 @pytest.mark.parametrize(

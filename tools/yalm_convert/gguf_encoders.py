@@ -1,11 +1,12 @@
 """Encoders of GGUF files: Nomic's, BERT, and XLM-R, which stands there under BERT's name, without the rows of positions that
-no token has. Their tokenizers are written as the tokenizer.json that they came from."""
+no token has. Their tokenizers are written as the tokenizer.json that they came from. And what any model makes of a text."""
 
 import base64
 from typing import Optional
 
 from .errors import ModelError
 from .gguf_file import GgufFile
+from .pooling import shortened
 from .source import shown
 from .tokenizer_json import SPACE, from_root
 from .vocabulary import CONTROL, UNKNOWN, USER_DEFINED
@@ -21,7 +22,7 @@ WHOLE = {
     "cls.output": "classifier.out_proj",
 }
 POOLINGS = {1: "mean", 2: "first", 3: "last"}
-SCORES = 4  # pooling_type, where two texts go in and a score comes out
+NOTHING, SCORES = 0, 4  # pooling_type, where each token has a vector, and where two texts have a score
 
 
 def pooling_type(file: GgufFile) -> str:
@@ -38,17 +39,25 @@ def complete(file: GgufFile, values: dict) -> None:
         values.update(architectures=["BertForSequenceClassification"], id2label={"0": "score"})
 
 
-def purpose(file: GgufFile, tokenizer) -> dict:
-    """The facts of what comes behind the last layer."""
+def purpose(file: GgufFile, tokenizer, facts: dict) -> dict:
+    """The facts of what comes behind the last layer; of decoders that go on with texts, and no more, none."""
     end = -1 if tokenizer.end is None else tokenizer.end
-    kind = file.get(pooling_type(file))
+    kind, decoder = file.get(pooling_type(file)), not facts.get("bidirectional")
+    if decoder and file.get(f"{file.get('general.architecture')}.attention.causal") is False:
+        raise ModelError(f"{file.path}: attention.causal is false: {facts['architecture']} both ways is not supported")
+    if decoder and "cls.output.weight" in file.entries:
+        return {"score": {"by": "last", "end": -1}}
+    if decoder and kind in (None, NOTHING):
+        return {}
+    if kind == SCORES and decoder:
+        raise ModelError(f"{file.path}: {pooling_type(file)} is {kind}, a score's, without tensor 'cls.output.weight'")
     if kind == SCORES:
         return {"score": {"between": tokenizer.between, "end": end}}
     if kind not in POOLINGS:
         raise ModelError(
             f"{file.path}: {pooling_type(file)} is {shown(kind)}, expected 1 to 4: how the model's vectors are made"
         )
-    return {"pooling": {"by": POOLINGS[kind], "end": end}}
+    return {"pooling": shortened({"by": POOLINGS[kind], "end": end}, facts)}
 
 
 def wordpiece(file: GgufFile, tokens: list, kinds: list) -> tuple:

@@ -136,7 +136,7 @@ def read_gguf_tokenizer(file: GgufFile, vocab_size: Optional[int]) -> TokenizerD
     if data.facts["add_bos"] and data.bos is None:
         raise ModelError(f"{file.path}: the tokenizer puts bos before a text, but names no bos token")
     if file.get("tokenizer.ggml.add_eos_token") is True and data.end is None:
-        data.warnings.append(f"{file.path}: the tokenizer puts its eos token after a text; here it is left out")
+        data.end = _token(file, "eos", len(tokens))
     if vocab_size is not None and len(tokens) > vocab_size:
         raise ModelError(f"{file.path}: {len(tokens)} tokens, but the embedding has {vocab_size} rows")
     return data

@@ -53,10 +53,15 @@ def read_pooling(model_dir: Path, end: Optional[int], tensors: dict, config) -> 
             )
     if dense:
         found["dense"] = dense
-    least = _least(model_dir, config.keys.values, warnings) or LEAST.get(config.facts["architecture"], 0)
-    if found and 0 < least < [config.facts["hidden_dim"], *dense][-1]:
-        found["matryoshka"] = least
-    return {"pooling": found} if found else {}
+    least = _least(model_dir, config.keys.values, warnings)
+    return {"pooling": shortened(found, config.facts, least)} if found else {}
+
+
+def shortened(found: dict, facts: dict, least: int = 0) -> dict:
+    """`pooling` with the least width that vectors may be cut to; 0: the files do not say it."""
+    least = least or LEAST.get(facts["architecture"], 0)
+    shorter = 0 < least < [facts["hidden_dim"], *found.get("dense", ())][-1]
+    return {**found, "matryoshka": least} if shorter else found
 
 
 def _least(model_dir: Path, values: dict, warnings: list) -> int:
