@@ -40,6 +40,7 @@ VERSION = "0.2.0"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
+    "tiktoken.model",
     "tokenizer_config.json",
     "added_tokens.json",
     "chat_template.jinja",
@@ -351,7 +352,7 @@ def convert(arguments: argparse.Namespace) -> int:
     types = matrix_types(plan)
     warnings = config.warnings + tokenizer.warnings
     if tokenizer.facts["type"] == "none":
-        unread = " (tiktoken.model is not read)" if (source.path / "tiktoken.model").exists() else ""
+        unread = " (tiktoken.model is not Kimi's)" if (source.path / "tiktoken.model").exists() else ""
         warnings.append(f"{where}: no tokenizer.json or tokenizer.model{unread}: the model will take token ids only")
     costs = report(plan)
     if len(types) > 1 and not arguments.dtype and not arguments.keep and not costs:

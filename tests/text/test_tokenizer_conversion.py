@@ -396,11 +396,11 @@ def test_patterns_are_spelled_out():
     assert "(?!" in translate(GPT2)
     assert translate("a.$") == r"a[^\n](?=\n|\z)"
     assert translate("[^!^_]") == "[^!^_]"
+    assert translate(r"[\p{Lu}x&&[^yz]]+").startswith(r"(?:(?![yz])[\p{Lu}")
+    assert translate(r"\p{Han}").startswith(r"[\x{2e80}-\x{2e99}")
 
 
-UNKNOWN_PATTERNS = (
-    r"^a \w+ \bx a{2}+ $* (a)\1 [a[b]] [a&&b] \p{Han} \p{Cn} (?<=a)b (?i)a (?i:ß) (?i:\p{L}) [a \x41 (?>a) \h [\S]"
-)
+UNKNOWN_PATTERNS = r"^a \w+ \bx a{2}+ $* (a)\1 [a[b]] [a&&b] [a&&[b]] [^a&&[^b]] [&&[^b]] \p{Greek} \p{Cn} (?<=a)b (?i)a (?i:ß) (?i:\p{L}) [a \x41 (?>a) \h [\S]"
 
 
 @pytest.mark.parametrize(

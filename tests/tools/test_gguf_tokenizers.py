@@ -1,5 +1,6 @@
 """Tokenizers of GGUF files: each gives what the files that it was made from give."""
 
+import base64
 import json
 
 import gguf_files
@@ -120,6 +121,39 @@ def test_pre_tokenizers(pre, normalizers, patterns, add_bos, ignore_merges, tiny
     facts = convert(path)[0]["tokenizer"]
     assert facts.get("normalizers") == normalizers and len(facts["patterns"]) == patterns
     assert (facts["add_bos"], facts["ignore_merges"]) == (add_bos, ignore_merges)
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_kimis(merged, convert, tmp_path):
+    """The file gives what tiktoken.model gives, whether it has merges, as llama.cpp's converter finds them, or none."""
+    letters = dict(zip([*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)], gguf_files.alphabet()))
+    letters.update(zip((byte for byte in range(256) if byte not in letters), gguf_files.alphabet()[len(letters) :]))
+    tokens = [bytes([byte]) for byte in range(256)] + [b"th", b"he", b"the", b" t", b" the", b"ethe"]
+    spelled = ["".join(letters[byte] for byte in token) for token in tokens]
+    special = ["[EOS]", "[EOT]", *(f"<|reserved_token_{len(tokens) + i}|>" for i in range(2, 256))]
+    directory = hf.make("tiny-llama", tmp_path / "kimi", "--vocab", str(len(tokens) + 256))
+    lines = [f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(tokens)]
+    (directory / "tiktoken.model").write_text("\n".join(lines))
+    named = {str(len(tokens) + i): {"content": special[i], "special": True} for i in range(2)}
+    hf.edit_json(
+        directory / "tokenizer_config.json",
+        tokenizer_class="TikTokenTokenizer",
+        added_tokens_decoder=named,
+        eos_token="[EOS]",
+    )
+    hf.edit_json(directory / "config.json", bos_token_id=0, eos_token_id=[len(tokens), len(tokens) + 1])
+
+    def tokenizer(writer):
+        bpe(writer, "kimi-k2", [*spelled, *special], [*[1] * len(tokens), *[3] * 256])
+        writer.kv_data[0]["tokenizer.ggml.merges"].value = ["t h", "h e", "th e", "Ġ t", "Ġ the", "e the"]
+        if not merged:
+            writer.kv_data[0].pop("tokenizer.ggml.merges")
+
+    wanted = convert(directory)
+    hf.edit_json(directory / "config.json", eos_token_id=len(tokens))
+    found = convert(gguf_files.write(directory, tmp_path / "model.gguf", tokenizer=tokenizer))
+    assert found[0]["tokenizer"] == wanted[0]["tokenizer"] and hf.contents(found[1]) == hf.contents(wanted[1])
+    assert found[0]["config"]["eos"] == [len(tokens), len(tokens) + 1]
 
 
 GEMMA_4 = [

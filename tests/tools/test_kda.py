@@ -85,7 +85,9 @@ def test_gguf(monkeypatch, convert, tmp_path):
 def test_its_tokenizer_is_named(directory, monkeypatch, capsys, tmp_path):
     (directory / "tiktoken.model").write_text("IQ== 0\n")
     code, _, err = hf.call(monkeypatch, capsys, directory, tmp_path / "model.bin")
-    assert code == 0 and "tokenizer.model (tiktoken.model is not read): the model will take token ids only" in err, err
+    assert code == 0 and "tokenizer.model (tiktoken.model is not Kimi's): the model will take token ids only" in err, (
+        err
+    )
 
 
 @pytest.mark.parametrize(

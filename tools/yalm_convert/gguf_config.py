@@ -67,7 +67,7 @@ LAYER = {
 ENDS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
     "<|eom_id|>",
-    "</s>", "<EOT>", "<｜end▁of▁sentence｜>", "<turn|>", "<|tool_response>",
+    "</s>", "<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<turn|>", "<|tool_response>",
 )  # fmt: skip
 UNENDED = ("attn_sinks", "exp_probs_b", "ssm_a", "ssm_d")  # tensors whose names there do not end in weight or bias
 MARKED = (3, 4)

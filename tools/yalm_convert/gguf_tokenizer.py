@@ -10,7 +10,7 @@ from typing import Optional
 
 import numpy as np
 
-from . import gguf_encoders
+from . import gguf_encoders, tiktoken_model
 from . import pattern as patterns
 from .chat_template import add_chat
 from .errors import ModelError
@@ -54,6 +54,7 @@ class PreTokenizer:
     nfc: bool = False
     ignore_merges: bool = False
     add_bos: bool = False  # where the file does not say
+    ranked: bool = False  # ids are ranks, which say what merges where the file does not
 
 
 def _named(found: PreTokenizer, *names: str) -> dict:
@@ -77,6 +78,7 @@ PRE_TOKENIZERS = {
     **_named(PreTokenizer((TEKKEN,), ignore_merges=True, add_bos=True), "tekken"),
     **_named(PreTokenizer((GPT4O,)), "gpt-4o", "llama4"),
     **_named(PreTokenizer(DEEPSEEK3), "deepseek-v3"),
+    **_named(PreTokenizer((tiktoken_model.PATTERN,), ignore_merges=True, ranked=True), "kimi-k2"),
     **_named(PreTokenizer(DEEPSEEK_CODER), "deepseek-coder"),
     **_named(
         PreTokenizer(DIGITS_APART), "smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"
@@ -199,6 +201,8 @@ def _byte_level(file: GgufFile, tokens: list, kinds: list) -> tuple:
     vocab = {text: token for token, (text, kind) in enumerate(zip(tokens, kinds)) if kind == NORMAL}
     _refuse_twins(file, vocab, kinds.count(NORMAL))
     merges = file.get("tokenizer.ggml.merges") or []
+    if found.ranked and not merges:
+        merges = [list(pair) for pair in tiktoken_model.merges_of(vocab)]
     reached = {merge.replace(" ", "") for merge in merges if isinstance(merge, str)}
     vocab.update({entry["content"]: entry["id"] for entry in added if entry["content"] in reached})
     splits = [

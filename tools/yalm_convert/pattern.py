@@ -42,6 +42,15 @@ ADDED = {
 # No character's membership in these changed since Unicode 14, other than by addition.
 PROPERTIES = set("L Lu Ll Lt Lm Lo M N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp".split())
 
+# A script whose characters PCRE2's name may not mean: from 10.40 on it takes in more, those that extensions list.
+SCRIPTS = {
+    "Han": (
+        "2e80-2e99 2e9b-2ef3 2f00-2fd5 3005 3007 3021-3029 3038-303b 3400-4dbf 4e00-9fff f900-fa6d fa70-fad9 "
+        "16fe2-16fe3 16ff0-16ff1 20000-2a6df 2a700-2b739 2b740-2b81d 2b820-2cea1 2ceb0-2ebe0 2ebf0-2ee5d 2f800-2fa1d "
+        "30000-3134a 31350-323af"
+    )
+}
+
 SPACES = (
     r"\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"  # \s of Oniguruma
 )
@@ -76,6 +85,8 @@ def _ranges(hexadecimal: str) -> str:
 
 def _property(name: str, pattern: str) -> str:
     """The inside of a character class that holds the property's characters."""
+    if name in SCRIPTS:
+        return _ranges(SCRIPTS[name])
     if name not in PROPERTIES:
         raise ModelError(f"tokenizer: pattern {pattern!r}: unknown property {name!r}")
     added = [ranges for category, ranges in ADDED.items() if category.startswith(name)]
@@ -83,12 +94,17 @@ def _property(name: str, pattern: str) -> str:
 
 
 def _class(pattern: str, at: int) -> tuple:
-    """The class that begins with '[' at `at`, translated, and where it ends."""
+    """The class that begins with '[' at `at`, translated, and where it ends. What a class without a negation has without
+    another's characters, [a&&[^b]], is a lookahead before it."""
     out, i = "[", at + 1
     if pattern.startswith("^", i):
         out, i = "[^", i + 1
     first = i
     while not (pattern.startswith("]", i) and i > first):
+        if pattern.startswith("&&[^", i) and i > first and out[1] != "^":
+            without, end = _class(pattern, i + 2)
+            if without[0] == "[" and pattern.startswith("]", end):
+                return f"(?:(?![{without[2:]}){out}])", end + 1
         match = CLASS_TOKEN.match(pattern, i)
         if not match:
             what = pattern[i : i + 2] or "end"

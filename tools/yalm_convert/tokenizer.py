@@ -1,7 +1,7 @@
 """The tokenizer of a Hugging Face directory, in the form of docs/format.md ("tokenizer").
 
-tokenizer.json is what the `tokenizers` library reads, so it comes first; tokenizer.model is SentencePiece's own. What is
-not understood is refused by name: a tokenizer that is nearly right gives a model that is quietly wrong.
+tokenizer.json is what the `tokenizers` library reads, so it comes first; tokenizer.model is SentencePiece's own;
+tiktoken.model is Kimi's. What is not understood is refused by name: a tokenizer that is nearly right gives a model that is quietly wrong.
 """
 
 from pathlib import Path
@@ -14,6 +14,7 @@ from .chat_template import add_chat
 from .errors import ModelError
 from .pooling import scoring_templates
 from .source import read_json, read_text
+from .tiktoken_model import CLASS, from_tiktoken
 from .tokenizer_json import SPACE, TokenizerData, byte_token, from_json, refuse_missing_bytes
 from .vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
 
@@ -21,13 +22,14 @@ from .vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
 def read_tokenizer(model_dir: Path, config: dict) -> TokenizerData:
     model_dir = Path(model_dir)
     settings = read_json(model_dir / "tokenizer_config.json") if (model_dir / "tokenizer_config.json").exists() else {}
-    path = next((p for p in (model_dir / "tokenizer.json", model_dir / "tokenizer.model") if p.exists()), None)
+    names = ["tokenizer.json", "tokenizer.model", *["tiktoken.model"] * (settings.get("tokenizer_class") == CLASS)]
+    path = next((model_dir / name for name in names if (model_dir / name).exists()), None)
     if path is None:
         data = TokenizerData({"type": "none"})
         add_chat(data, scoring_templates(model_dir, _chat_templates(model_dir, settings)), settings, model_dir)
         return data
     try:
-        data, vocabulary = (from_json if path.suffix == ".json" else _from_sentencepiece)(path, settings)
+        data, vocabulary = READERS[path.name](path, settings)
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # a list where an object should be, and the like
         raise ModelError(f"{path}: not of the form that is expected: {type(error).__name__}: {error}") from None
     data.tensors[:0] = vocabulary.tensors(path)
@@ -191,3 +193,10 @@ def _add_from_settings(vocabulary: Vocabulary, settings: dict, path: Path) -> No
         inside = isinstance(token, int) and 0 <= token < len(vocabulary.pieces)
         if not inside or vocabulary.pieces[token] != content.encode("utf-8"):
             raise ModelError(f"{extra}: token {content!r} is not in tokenizer.model nor in tokenizer_config.json")
+
+
+READERS = {
+    "tokenizer.json": from_json,
+    "tokenizer.model": _from_sentencepiece,
+    "tiktoken.model": from_tiktoken,
+}
