@@ -6,6 +6,7 @@ import json
 import gguf
 import hf
 import numpy as np
+from gguf_scans import add_scans, add_xielu, as_floats, as_scans
 from yalm_convert import sentencepiece_model
 
 ARCHITECTURES = {
@@ -54,12 +55,15 @@ ARCHITECTURES = {
     "Lfm2MoeForCausalLM": "lfm2moe",
     "GraniteMoeHybridForCausalLM": "granitehybrid",
     "NemotronHForCausalLM": "nemotron_h_moe",
+    "BambaForCausalLM": "granitehybrid",
+    "FalconH1ForCausalLM": "falcon-h1",
+    "ApertusForCausalLM": "apertus",
     "Qwen3NextForCausalLM": "qwen3next",
     "Qwen3_5ForCausalLM": "qwen35",
     "Qwen3_5MoeForCausalLM": "qwen35moe",
 }
 RECURRENT = ("qwen3next", "qwen35", "qwen35moe")
-SCANS = ("granitehybrid", "nemotron_h_moe")
+SCANS = ("granitehybrid", "nemotron_h_moe", "falcon-h1")
 PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3", "arcee")  # whose q and k are permuted
 USUAL = {  # names of keys
     "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size",
@@ -103,17 +107,12 @@ def write(directory, path, quantise=None, tokenizer=None, change=None, **options
             writer.add_tensor(name, data.view(np.uint8), raw_dtype=KINDS["BF16"])
         else:
             writer.add_tensor(name, as_floats(kind, data) if exact else data)
+    add_xielu(writer, directory, config)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
-
-
-def as_floats(kind, data):
-    if kind == "BF16":
-        return (data.astype(np.uint32) << 16).view(np.float32)
-    return data.astype(np.float32)
 
 
 def add_settings(writer, arch, config):
@@ -192,7 +191,7 @@ def add_settings(writer, arch, config):
         writer.add_expert_shared_feed_forward_length(config["shared_intermediate_size"])
     if arch == "qwen2moe":
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
-    if arch in ("granite", "granitemoe", "granitehybrid"):
+    if "attention_multiplier" in config:
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
@@ -264,40 +263,6 @@ def add_states(writer, config):
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
 
 
-def add_scans(writer, config):
-    types = config.get("layer_types") or list(config["hybrid_override_pattern"])
-    heads = config.get("mamba_num_heads") or config["mamba_n_heads"]
-    writer.add_ssm_conv_kernel(4)
-    writer.add_ssm_state_size(config.get("ssm_state_size") or config["mamba_d_state"])
-    writer.add_ssm_group_count(config.get("n_groups") or config["mamba_n_groups"])
-    writer.add_ssm_inner_size(heads * (config.get("mamba_head_dim") or config["mamba_d_head"]))
-    writer.add_ssm_time_step_rank(heads)
-    attends = [kind in ("full_attention", "*") for kind in types]
-    writer.add_head_count_kv([config["num_key_value_heads"] * one for one in attends])
-    writer.add_rope_scaling_finetuned(False)
-    if "moe_shared_expert_intermediate_size" in config:
-        writer.add_expert_shared_feed_forward_length(config["moe_shared_expert_intermediate_size"])
-        writer.add_expert_group_count(config["n_group"])
-        writer.add_expert_group_used_count(config["topk_group"])
-
-
-def as_scans(config, kind, name, array):
-    """(type, name, array) of a model with scans as those files have them."""
-    layer = next((part for part in name.split(".") if part.isdecimal()), "")
-    if name.endswith("A_log"):
-        return "F32", f"blk.{layer}.ssm_a", -np.exp(as_floats(kind, array))[:, None]
-    if name.endswith(".D"):
-        return "F32", f"blk.{layer}.ssm_d", as_floats(kind, array)[:, None]
-    if name.endswith(("mamba.norm.weight", "mixer.norm.weight")):
-        groups = config.get("n_groups") or config["mamba_n_groups"]
-        return "F32", f"blk.{layer}.ssm_norm.weight", as_floats(kind, array).reshape(groups, -1)
-    if name.endswith("conv1d.weight"):
-        return "F32", f"blk.{layer}.ssm_conv1d.weight", as_floats(kind, array).squeeze(1)
-    if name.endswith("shared_mlp.output_linear.weight"):
-        return kind, f"blk.{layer}.ffn_down{'_shexp' if config['num_local_experts'] else ''}.weight", array
-    return kind, name.replace("dt_bias", "dt_proj.bias"), array
-
-
 def add_rope(writer, rope):
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -325,10 +290,12 @@ def named(directory, arch, config):
     numbers = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
     found, experts = {}, {}
     for name, (kind, shape, data) in hf.read_tensors(directory).items():
+        if ".act_fn." in name:
+            continue
         array = np.frombuffer(data, numbers[kind]).reshape(shape)
         name = nextn(config, name.removeprefix("transformer.") if arch == "bloom" else name)
         part = name.split(".")[-2]
-        if arch in PAIRED and part in ("q_proj", "k_proj"):
+        if (arch in PAIRED or config["architectures"] == ["BambaForCausalLM"]) and part in ("q_proj", "k_proj"):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
         if arch in SCANS:
             kind, name, array = as_scans(config, kind, name, array)

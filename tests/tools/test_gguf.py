@@ -47,6 +47,7 @@ MORE = {
     "ernie-4.5": {**random.rows()["tiny-ernie4_5"], "use_bias": False},
     "dots-1": {**random.rows()["tiny-dots1"], "sliding_window": None},
     "cohere-2": {**random.presets()["tiny-cohere2"], "num_hidden_layers": 5, "sliding_window_pattern": 4},
+    "apertus": {**random.presets()["tiny-apertus"], "rope_theta": 12e6},
     "phi3-window": random.phi3(128, 352, 2, 4, 2, 512, 256) | {"sliding_window": 48},
 }
 for name in ("deepseek-v2-lite", "deepseek-v3"):  # in whose files there is one mscale for both
@@ -100,8 +101,8 @@ def refused(monkeypatch, capsys, tmp_path):
 def test_every_architecture(preset, model, convert, tmp_path):
     """The file gives the same model as the directory that it was made from, bit for bit."""
     directory = hf.copy(model(preset), tmp_path / preset)
-    if preset == "llama-3":
-        freqs = llama3_factors(32, 5e5, 8.0)
+    if preset in ("llama-3", "apertus"):
+        freqs = llama3_factors(32, 5e5, 8.0) if preset == "llama-3" else llama3_factors(24, 12e6, 8.0)
         hf.edit_json(directory / "config.json", rope_freqs=freqs)
     path = gguf_files.write(directory, tmp_path / "model.gguf")
     hf.edit_json(directory / "config.json", rope_freqs=...)
@@ -119,6 +120,20 @@ def test_every_architecture(preset, model, convert, tmp_path):
         assert one["rope"].keys() == other["rope"].keys()
         assert all(one["rope"][key] == pytest.approx(other["rope"][key], rel=1e-6) for key in one["rope"])
     assert hf.contents(found[1]) == hf.contents(wanted[1])
+
+
+def test_an_apertus_without_scaled_rope(model, convert, refused, tmp_path):
+    """RoPE is scaled where the file has its factors."""
+
+    def change(writer, n=1):
+        for part in ("alpha_p", "alpha_n", "beta", "eps"):
+            setattr(writer, f"add_xielu_{part}", lambda found, part=part: writer.add_array(f"xielu.{part}", found[:n]))
+
+    path = gguf_files.write(model("apertus"), tmp_path / "model.gguf")
+    assert convert(path)[0]["config"]["rope"]["type"] == "default"
+    (tmp_path / "model.bin").unlink()
+    path = gguf_files.write(model("apertus"), tmp_path / "few.gguf", change=change)
+    refused(path, "xielu.alpha_p: found 1 numbers, expected 3")
 
 
 def test_layers_that_guess_further_are_left_out(model, convert, tmp_path):

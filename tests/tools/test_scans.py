@@ -7,6 +7,11 @@ import pytest
 PRESETS = hf.random_hf_model.random_hf_mamba.presets()
 
 
+# In GGUF files Falcon's factors are part of its weights.
+UNSCALED = {key: 1.0 for key in PRESETS["tiny-falcon-h1"] if key.endswith("_multiplier")}
+UNSCALED |= {"mlp_multipliers": [1.0] * 2, "ssm_multipliers": [1.0] * 5}
+
+
 @pytest.fixture
 def directory(monkeypatch, tmp_path):
     """directory(preset, changes) -> a model's directory."""
@@ -33,6 +38,10 @@ def test_every_preset(preset, directory, convert):
         ("granite-hybrid-dense", {"position_embedding_type": "nope", "time_step_limit": None}),
         ("nemotron-h", {"time_step_min": 0.001}),
         ("nemotron-h-dense", {"time_step_min": 0.001}),
+        ("bamba", {"partial_rotary_factor": 0.5}),
+        ("bamba", {"partial_rotary_factor": 1.0, "attn_layer_indices": [0, 3], "mamba_conv_bias": False}),
+        ("falcon-h1", UNSCALED),
+        ("falcon-h1-norm", {**UNSCALED, "mamba_norm_before_gate": False}),
     ],
 )
 def test_gguf(preset, changes, directory, convert, tmp_path):
@@ -41,6 +50,15 @@ def test_gguf(preset, changes, directory, convert, tmp_path):
     assert hf.contents(found[1]) == hf.contents(wanted[1])
     keys = {key for key in wanted[0]["config"] if wanted[0]["config"][key] != found[0]["config"].get(key)}
     assert keys <= {"rope", "ffn_dim", "expert_ffn_dim"}
+
+
+def test_a_granite_that_does_not_say_whether_it_rotates(directory, monkeypatch, capsys, tmp_path):
+    def change(writer):
+        writer.kv_data[0].pop("granitehybrid.rope.scaling.finetuned")
+
+    path = gguf_files.write(directory("bamba"), tmp_path / "model.gguf", change=change)
+    code, _, err = hf.call(monkeypatch, capsys, path, tmp_path / "model.bin")
+    assert code == 3 and "rope.scaling.finetuned is None, expected whether q and k rotate" in err
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,17 @@ class Computed(Tensor):
             yield first, min(at_once, rows - first)
 
 
+class Given(Computed):
+    """Numbers that stand in a setting: a vector."""
+
+    def __init__(self, name: str, path: object, numbers: list):
+        self.name, self.path, self.shape = name, path, (len(numbers),)
+        self.numbers = np.array(numbers, np.float32)
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        return self.numbers[first : first + n, None]
+
+
 class Derived(Computed):
     """Another tensor's rows in other places. What is not said otherwise is that tensor's."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import gguf_encoders, gguf_gemma4, gguf_kda, gguf_mamba
 from .checkpoint import Checkpoint, Tensor
-from .computed import Reordered
+from .computed import Given, Reordered
 from .errors import ModelError
 from .gguf_blocks import tensor_of
 from .gguf_families import CONVOLVING_NAMES, FAMILIES, MIXTRAL_PARTS, RECURRENT, VARIANTS, Family
@@ -334,7 +334,8 @@ def model_tensors(file: GgufFile) -> Checkpoint:
     consumed = {FREQUENCIES, *FACTORS.values()}
     prefix = file.get("general.architecture")
     heads = {"q_proj": file.get(f"{prefix}.attention.head_count")}
-    heads["k_proj"] = file.get(f"{prefix}.attention.head_count_kv", heads["q_proj"])
+    kv_heads = file.get(f"{prefix}.attention.head_count_kv", heads["q_proj"])
+    heads["k_proj"] = max(kv_heads) if isinstance(kv_heads, list) else kv_heads  # 0: a layer has no k_proj
     layers = _main_layers(file)
     for name, entry in file.entries.items():
         further = name.startswith("blk.") and name.split(".")[1].isdecimal() and int(name.split(".")[1]) > layers
@@ -350,10 +351,25 @@ def model_tensors(file: GgufFile) -> Checkpoint:
             if family.paired and part in heads:
                 tensor = _by_halves(file, tensor, heads[part])
             found[renamed] = tensor
+    return found | _xielu(file, layers)
+
+
+def _xielu(file: GgufFile, layers: int) -> dict:
+    """Apertus's activations, whose numbers are settings: one for each layer, or for all."""
+    found: dict = {}
+    for part in ("alpha_p", "alpha_n", "beta", "eps"):
+        numbers = file.get(f"xielu.{part}", [])
+        numbers = numbers if isinstance(numbers, list) else [numbers] * layers
+        if len(numbers) not in (0, layers):
+            raise ModelError(f"{file.path}: xielu.{part}: found {len(numbers)} numbers, expected {layers}")
+        for layer, number in enumerate(numbers):
+            name = f"model.layers.{layer}.mlp.act_fn.{part}"
+            found[name] = Given(name, file.path, [number])
     return found
 
 
 def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Iterator[tuple]:
+    name += ".weight" * name.endswith(".ffn_norm")  # Falcon-H1's
     parts = name.split(".")
     squeezed = {"ssm_conv1d": 2, "conv": 2, "ffn_gate_inp_shexp": 1}.get(parts[-2] if len(parts) > 1 else "")
     if squeezed == len(tensor.shape):  # has lost a dimension of one

@@ -180,6 +180,8 @@ FAMILIES = {
             experts="mixer.experts.{}.{}_proj",
         ),
     ),
+    "falcon-h1": Family("FalconH1ForCausalLM", settings=gguf_mamba.SETTINGS, names=gguf_mamba.GRANITE),
+    "apertus": Family("ApertusForCausalLM", always={"rope_scaling": {"rope_type": "default"}}),
     "starcoder2": Family("Starcoder2ForCausalLM"),
     "phi2": Family("PhiForCausalLM"),
     "stablelm": Family("StableLmForCausalLM"),
@@ -210,6 +212,9 @@ VARIANTS = {
         settings={**EXPERTS, "expert_shared_feed_forward_length": "shared_intermediate_size"},
         names={**MIXTRAL["names"], **{part: name.replace("mlp", "block_sparse_moe") for part, name in SHARED.items()}},
         experts=MIXTRAL["experts"],
+    ),
+    ("granitehybrid", "rope.scaling.finetuned"): Family(
+        "BambaForCausalLM", True, settings=gguf_mamba.SETTINGS, names=gguf_mamba.GRANITE
     ),
     ("llama", "attention.sliding_window"): Family("MistralForCausalLM", True),
     ("olmo2", "attention.sliding_window"): Family("Olmo3ForCausalLM", names=BEHIND, local_theta=0),

@@ -1,4 +1,5 @@
-"""What GGUF files say of models with Mamba-2's scans: Granite's (granitehybrid) and Nemotron's (nemotron_h, nemotron_h_moe)."""
+"""What GGUF files say of models with Mamba-2's scans: Granite's (granitehybrid), Bamba, which has that name and rotates q and
+k, Falcon's (falcon-h1) and Nemotron's (nemotron_h, nemotron_h_moe)."""
 
 import math
 
@@ -54,14 +55,20 @@ def complete(file, prefix: str, values: dict) -> None:
         )
         values["intermediate_size"] = rows("ffn_up") or 1
         return
+    if prefix == "falcon-h1.":  # its factors are part of its weights; where a norm is, it stands behind the gate
+        values.update(mamba_d_ssm=inner, mamba_norm_before_gate=False)
+        values["mamba_rms_norm"] = "blk.0.ssm_norm.weight" in file.entries
+        return
     values["mamba_expand"] = inner // values["hidden_size"] if values.get("hidden_size") else None
     values["layer_types"] = [
         "mamba" if f"blk.{layer}.ssm_in.weight" in file.entries else "attention" for layer in range(n)
     ]
-    if file.get(f"{prefix}rope.scaling.finetuned") is not False:
-        raise ModelError(
-            f"{file.path}: rope.scaling.finetuned is not false: of such files only those without RoPE are supported"
-        )
+    rotates = file.get(f"{prefix}rope.scaling.finetuned")
+    if rotates not in (True, False):
+        raise ModelError(f"{file.path}: rope.scaling.finetuned is {rotates}, expected whether q and k rotate")
+    if rotates:
+        values["partial_rotary_factor"] = 1.0  # where rope.dimension_count says no other
+        return
     shared = rows("ffn_up_shexp")
     values["num_local_experts"] = values.get("num_local_experts") or 0
     values["shared_intermediate_size"] = shared or rows("ffn_up")
