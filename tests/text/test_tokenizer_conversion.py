@@ -400,7 +400,10 @@ def test_patterns_are_spelled_out():
     assert translate(r"\p{Han}").startswith(r"[\x{2e80}-\x{2e99}")
 
 
-UNKNOWN_PATTERNS = r"^a \w+ \bx a{2}+ $* (a)\1 [a[b]] [a&&b] [a&&[b]] [^a&&[^b]] [&&[^b]] \p{Greek} \p{Cn} (?<=a)b (?i)a (?i:ß) (?i:\p{L}) [a \x41 (?>a) \h [\S]"
+UNKNOWN_PATTERNS = (
+    r"^a \w+ \bx a{2}+ $* (a)\1 [a[b]] [a&&b] [a&&[b]] [^a&&[^b]] [&&[^b]] \p{Greek} \p{Cn} (?<=a)b (?i)a (?i:ß) (?i:\p{L}) "
+    r"[a \x41 (?>a) \h [\S]"
+)
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,8 @@ def model_tensors(file: GgufFile) -> Checkpoint:
             if family.paired and part in heads:
                 tensor = _by_halves(file, tensor, heads[part])
             found[renamed] = tensor
-    return found | _xielu(file, layers)
+    found.update(_xielu(file, layers))
+    return found
 
 
 def _xielu(file: GgufFile, layers: int) -> dict:

@@ -1,7 +1,8 @@
 """The tokenizer of a Hugging Face directory, in the form of docs/format.md ("tokenizer").
 
 tokenizer.json is what the `tokenizers` library reads, so it comes first; tokenizer.model is SentencePiece's own;
-tiktoken.model is Kimi's. What is not understood is refused by name: a tokenizer that is nearly right gives a model that is quietly wrong.
+tiktoken.model is Kimi's. What is not understood is refused by name: a tokenizer that is nearly right gives a model that
+is quietly wrong.
 """
 
 from pathlib import Path
