@@ -58,6 +58,7 @@ ARCHITECTURES = {
     "BambaForCausalLM": "granitehybrid",
     "FalconH1ForCausalLM": "falcon-h1",
     "ApertusForCausalLM": "apertus",
+    "Gemma3TextModel": "gemma-embedding",
     "Qwen3NextForCausalLM": "qwen3next",
     "Qwen3_5ForCausalLM": "qwen35",
     "Qwen3_5MoeForCausalLM": "qwen35moe",
@@ -314,7 +315,7 @@ def named(directory, arch, config):
         if name.endswith("expert_bias"):
             name += ".bias"
         plus = arch in RECURRENT and not name.endswith("linear_attn.norm.weight")
-        if (arch in ("gemma", "gemma2", "gemma3") or plus) and name.endswith("norm.weight"):
+        if (arch in ("gemma", "gemma2", "gemma3", "gemma-embedding") or plus) and name.endswith("norm.weight"):
             kind, array = "F32", as_floats(kind, array) + np.float32(1)
         if arch == "gpt-oss" and ".experts." in name:
             found.update(turned_experts(name, kind, array))

@@ -7,6 +7,7 @@ import struct
 import sys
 
 import gguf
+import gguf_files
 import hf
 import numpy as np
 import pytest
@@ -82,12 +83,17 @@ def converted(source, path, monkeypatch, capsys):
     """(config and tokenizer without what tells their sources apart, tensors)."""
     code, _, err = hf.call(monkeypatch, capsys, source, path)
     assert code == 0 and "warning: " not in err, err
-    data = path.read_bytes()
-    metadata = json.loads(data[64 : 64 + struct.unpack("<Q", data[32:40])[0]])
-    tensors = {t["name"]: (t["shape"], data[t["offset"] :][: t["length"]]) for t in metadata["tensors"]}
+    metadata, tensors = read(path)
     # Blanks that are many become one, whichever step does it.
     facts = {**metadata["config"], **metadata["tokenizer"]}
     return {key: value for key, value in facts.items() if key not in ("architecture", "normalizers")}, tensors
+
+
+def read(path):
+    """(metadata, tensors)"""
+    data = path.read_bytes()
+    metadata = json.loads(data[64 : 64 + struct.unpack("<Q", data[32:40])[0]])
+    return metadata, {t["name"]: (t["shape"], data[t["offset"] :][: t["length"]]) for t in metadata["tensors"]}
 
 
 @pytest.mark.parametrize("name", ["bert-first", "bert-mean", "nomic-mean", "xlmr-first", "xlmr-score"])
@@ -99,6 +105,35 @@ def test_the_same_model(name, tmp_path, monkeypatch, capsys):
     path = write(case, directory, tmp_path / f"{name}.gguf")
     wanted, found = (converted(source, tmp_path / "model.bin", monkeypatch, capsys) for source in (directory, path))
     assert found == wanted
+
+
+@pytest.mark.parametrize("layers", [2, 0])
+def test_embedding_gemma(layers, monkeypatch, capsys, tmp_path):
+    """Its dense layers, which a file may lack, are named by the folders that they come from."""
+    case = CASES["gemma3-mean"]
+    case = dataclasses.replace(case, config={**case.config, "query_pre_attn_scalar": 20}, dense=case.dense[:layers])
+    directory = embed_cases.write(case, tmp_path / "model")
+    (directory / "tokenizer.json").unlink()
+    hf.edit_json(directory / "config.json", bos_token_id=2, eos_token_id=1)
+
+    def change(writer):
+        writer.add_pooling_type(gguf.PoolingType.MEAN)
+        writer.add_sliding_window_pattern(2)
+        for i in range(2, 2 + layers):
+            writer.add_tensor(
+                f"dense_{i}.weight", load_file(directory / f"{i}_Dense/model.safetensors")["linear.weight"]
+            )
+
+    path, results = gguf_files.write(directory, tmp_path / "model.gguf", change=change), []
+    for source in (directory, path):
+        code, _, err = hf.call(monkeypatch, capsys, source, tmp_path / "model.bin")
+        assert code == 0, err
+        results.append(read(tmp_path / "model.bin"))
+    assert ("vectors lack them" in err) == (layers == 0)
+    (wanted, tensors), (found, others) = results
+    assert others == tensors and found["config"].pop("pooling")["dense"] == list(case.dense[:layers])
+    wanted["config"].pop("pooling")
+    assert found["config"] == wanted["config"]
 
 
 def test_nomic_as_transformers_saves_it(tmp_path, monkeypatch, capsys):

@@ -76,7 +76,7 @@ FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_fac
 
 
 # Scores are scaled by the width of the model and not of a head in the largest of these, by their number of layers.
-BY_MODEL_WIDTH = {"gemma2": 46, "gemma3": 62}
+BY_MODEL_WIDTH = {"gemma2": 46, "gemma3": 62, "gemma-embedding": 0}
 # Settings that are read by name below, or say nothing of the computation.
 OTHERS = {
     "vocab_size", "rope.dimension_count", "attention.value_length", "rope.scaling.type", "rope.scaling.factor",
@@ -88,6 +88,7 @@ OTHERS = {
     "tensor_data_layout",
     "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size",
     "n_deepstack_layers", "classifier.output_labels",
+    "dense_2_feat_in", "dense_2_feat_out", "dense_3_feat_in", "dense_3_feat_out",
     "attention.key_length_mla", "attention.value_length_mla",
     "attention.recurrent_layers", "attention.value_length_swa", "rope.dimension_count_swa",
 }  # fmt: skip
@@ -378,8 +379,9 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
     if family.settings is gguf_encoders.SETTINGS and name.rpartition(".")[0] in gguf_encoders.WHOLE:
         yield f"{gguf_encoders.WHOLE[name.rpartition('.')[0]]}.{parts[-1]}", tensor
         return
-    if parts[0] in WHOLE and len(parts) == 2:
-        yield f"{family.names.get(parts[0], WHOLE[parts[0]])}.{parts[1]}", tensor
+    whole = family.names.get(parts[0], WHOLE.get(parts[0]))
+    if whole and len(parts) == 2:
+        yield f"{whole}.{parts[1]}", tensor
         return
     if len(parts) > 2 and parts[2] in ("attn_k_b", "attn_v_b") and len(tensor.shape) == 3:  # of each head
         tensor = tensor.part(0, (tensor.shape[0] * tensor.shape[1], tensor.shape[2]))

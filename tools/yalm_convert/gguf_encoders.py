@@ -1,4 +1,4 @@
-"""Encoders of GGUF files: Nomic's, BERT, and XLM-R, which stands there under BERT's name, without the rows of positions that
+"""Encoders of GGUF files: Nomic's, EmbeddingGemma, BERT, and XLM-R, which stands there under BERT's name, without the rows of positions that
 no token has. Their tokenizers are written as the tokenizer.json that they came from. And what any model makes of a text."""
 
 import base64
@@ -21,6 +21,7 @@ WHOLE = {
     "cls": "classifier.dense",
     "cls.output": "classifier.out_proj",
 }
+DENSE = {"dense_2": "dense.0.linear", "dense_3": "dense.1.linear"}  # EmbeddingGemma's, behind the pooling
 POOLINGS = {1: "mean", 2: "first", 3: "last"}
 NOTHING, SCORES = 0, 4  # pooling_type, where each token has a vector, and where two texts have a score
 
@@ -57,7 +58,14 @@ def purpose(file: GgufFile, tokenizer, facts: dict) -> dict:
         raise ModelError(
             f"{file.path}: {pooling_type(file)} is {shown(kind)}, expected 1 to 4: how the model's vectors are made"
         )
-    return {"pooling": shortened({"by": POOLINGS[kind], "end": end}, facts)}
+    found: dict = {"by": POOLINGS[kind], "end": end}
+    if facts["architecture"] == "Gemma3TextModel":
+        found["dense"] = [file.entries[f"{name}.weight"].shape[0] for name in DENSE if f"{name}.weight" in file.entries]
+        if not found["dense"]:
+            tokenizer.warnings.append(
+                f"{file.path}: the dense layers behind the pooling are not in the file: vectors lack them"
+            )
+    return {"pooling": shortened(found, facts)}
 
 
 def wordpiece(file: GgufFile, tokens: list, kinds: list) -> tuple:

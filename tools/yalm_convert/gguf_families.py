@@ -194,6 +194,12 @@ FAMILIES = {
     "bloom": Family("BloomForCausalLM"),
     "gemma2": Family("Gemma2ForCausalLM", names=AROUND),
     "gemma3": Family("Gemma3ForCausalLM", always={"sliding_window": None}, names=AROUND, local_theta=10000.0),
+    "gemma-embedding": Family(
+        "Gemma3TextModel",
+        always={"use_bidirectional_attention": True},
+        names={**AROUND, **gguf_encoders.DENSE},
+        local_theta=10000.0,
+    ),
     "bert": Family("BertModel", settings=gguf_encoders.SETTINGS, names=gguf_encoders.NAMES),
     "nomic-bert": Family("NomicBertModel", settings=gguf_encoders.SETTINGS, names=gguf_encoders.NOMIC_NAMES),
     "gemma4": Family(
