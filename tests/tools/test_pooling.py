@@ -54,6 +54,14 @@ def test_decoders_of_gguf(kind, by, tiny, convert, tmp_path):
     assert metadata["config"]["pooling"] == {"by": by, "end": end, "matryoshka": 32} and "eos token" not in said
 
 
+def test_a_last_token_that_is_the_text_s(tiny, convert, tmp_path):
+    path = of_gguf(
+        tiny("tiny-qwen3"), tmp_path / "model.gguf", 3, lambda w: w.kv_data[0].pop("tokenizer.ggml.add_eos_token")
+    )
+    metadata, _, said = convert(path)
+    assert metadata["config"]["pooling"]["end"] == -1 and "none is put behind a text (add_eos_token)" in said
+
+
 def test_decoders_of_gguf_that_make_no_vectors(tiny, convert, tmp_path):
     metadata, _, said = convert(of_gguf(tiny("tiny-qwen3"), tmp_path / "model.gguf", 0))
     assert "pooling" not in metadata["config"] and "puts its eos token after a text; here it is left out" in said

@@ -65,6 +65,10 @@ def purpose(file: GgufFile, tokenizer, facts: dict) -> dict:
             tokenizer.warnings.append(
                 f"{file.path}: the dense layers behind the pooling are not in the file: vectors lack them"
             )
+    if found["by"] == "last" and end == -1:
+        tokenizer.warnings.append(
+            f"{file.path}: vectors are the last token's, but none is put behind a text (add_eos_token)"
+        )
     return {"pooling": shortened(found, facts)}
 
 
