@@ -397,11 +397,12 @@ def test_patterns_are_spelled_out():
     assert translate("a.$") == r"a[^\n](?=\n|\z)"
     assert translate("[^!^_]") == "[^!^_]"
     assert translate(r"[\p{Lu}x&&[^yz]]+").startswith(r"(?:(?![yz])[\p{Lu}")
+    assert translate("[^(a[.,b])]+") == "[^(a.,b)]+"
     assert translate(r"\p{Han}").startswith(r"[\x{2e80}-\x{2e99}")
 
 
 UNKNOWN_PATTERNS = (
-    r"^a \w+ \bx a{2}+ $* (a)\1 [a[b]] [a&&b] [a&&[b]] [^a&&[^b]] [&&[^b]] \p{Greek} \p{Cn} (?<=a)b (?i)a (?i:ß) (?i:\p{L}) "
+    r"^a \w+ \bx a{2}+ $* (a)\1 [a[^b]] [a[b&&[^c]]] [a&&b] [a&&[b]] [^a&&[^b]] [&&[^b]] \p{Greek} \p{Cn} (?<=a)b (?i)a (?i:ß) (?i:\p{L}) "
     r"[a \x41 (?>a) \h [\S]"
 )
 

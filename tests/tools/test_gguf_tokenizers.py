@@ -114,6 +114,12 @@ def test_tokens_that_end_an_answer(tokens, ends, tiny, convert, tmp_path):
         ("gpt-4o", None, 1, False, False),
         ("deepseek-v3", None, 3, False, False),
         ("gpt-2", None, 1, False, False),
+        ("lfm2", None, 1, True, True),
+        ("falcon-h1", None, 1, True, True),
+        ("minimax-m2", None, 1, False, False),
+        ("seed-coder", None, 1, False, False),
+        ("bloom", None, 1, False, False),
+        ("deepseek-llm", None, 6, False, False),
     ],
 )
 def test_pre_tokenizers(pre, normalizers, patterns, add_bos, ignore_merges, tiny, convert, tmp_path):

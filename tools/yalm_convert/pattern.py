@@ -83,6 +83,11 @@ def _ranges(hexadecimal: str) -> str:
     return "".join("-".join(rf"\x{{{end}}}" for end in part.split("-")) for part in hexadecimal.split())
 
 
+def characters(hexadecimal: str) -> str:
+    """The inside of a class: characters and ranges of them, in either dialect."""
+    return "".join("-".join(chr(int(end, 16)) for end in part.split("-")) for part in hexadecimal.split())
+
+
 def _property(name: str, pattern: str) -> str:
     """The inside of a character class that holds the property's characters."""
     if name in SCRIPTS:
@@ -95,7 +100,7 @@ def _property(name: str, pattern: str) -> str:
 
 def _class(pattern: str, at: int) -> tuple:
     """The class that begins with '[' at `at`, translated, and where it ends. What a class without a negation has without
-    another's characters, [a&&[^b]], is a lookahead before it."""
+    another's characters, [a&&[^b]], is a lookahead before it; a class within it, [a[b]], is part of it."""
     out, i = "[", at + 1
     if pattern.startswith("^", i):
         out, i = "[^", i + 1
@@ -105,6 +110,11 @@ def _class(pattern: str, at: int) -> tuple:
             without, end = _class(pattern, i + 2)
             if without[0] == "[" and pattern.startswith("]", end):
                 return f"(?:(?![{without[2:]}){out}])", end + 1
+        if pattern.startswith("[", i) and not pattern.startswith("[^", i):
+            within, end = _class(pattern, i)
+            if within.startswith("["):
+                out, i = out + within[1:-1], end
+                continue
         match = CLASS_TOKEN.match(pattern, i)
         if not match:
             what = pattern[i : i + 2] or "end"
