@@ -1,5 +1,6 @@
-"""Encoders of GGUF files: Nomic's, EmbeddingGemma, BERT, and XLM-R, which stands there under BERT's name, without the rows of positions that
-no token has. Their tokenizers are written as the tokenizer.json that they came from. And what any model makes of a text."""
+"""Encoders of GGUF files: Nomic's, EmbeddingGemma, BERT, and XLM-R, which stands there under BERT's name, without the rows
+of positions that no token has. Their tokenizers are written as the tokenizer.json that they came from. And what any model
+makes of a text."""
 
 import base64
 from typing import Optional
