@@ -84,6 +84,12 @@ static void project(const struct walk *k, const struct step *step, const float *
     const int n_wide = step->n_w - step->n_narrow;
     for (int i = 0; i < step->n_w; i++)
         products[i] = (struct product){step->w[i], step->bias[i], walk_buffer(k, step->out[i])};
+    if (k->batch.n_logits && step->out[0] == BUFFER_LOGITS) {
+        matmul_pack(k->s, k->me, type_bit(step->w[0]->dtype), x, k->batch.n, step->w[0]->cols);
+        for (struct grains rows; matmul_claim(k->s, k->me, step->w[0], k->batch.n_logits, k->batch.n, &rows);)
+            matmul_rows(k->s, k->me, products, rows, x, k->batch.n);
+        return;
+    }
     matmul_shared(k->s, k->me, products, n_wide, x, k->batch.n);
     if (step->n_narrow)
         matmul_narrow(k->s, k->me, products + n_wide, step->n_narrow, x, k->batch.n);

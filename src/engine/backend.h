@@ -44,6 +44,7 @@ struct batch {
     // keeps the last token's, and all of a batch apart, until that is called.
     float *logits;
     bool all_logits;
+    int n_logits; // of a head that guesses: so many of the first ones are enough, where a backend can leave out others; 0: all
     // (n, hidden_dim): of a head that guesses, the hidden states that it reads; and where those go that the batch gives, as
     // config->mtp.normed has them. NULL: none.
     const float *given;

@@ -3,6 +3,8 @@
 #include "engine/backend.h"
 #include "engine/model.h"
 
+enum { MTP_ROWS = 32768 }; // of the classifier, from which guesses come where these are likely enough
+
 struct mtp {
     void *state;     // the backend's
     float *rows;     // (room, hidden_dim): the model's hidden states of positions from … from + n - 1
@@ -10,7 +12,9 @@ struct mtp {
     float *logits;   // (vocab_size), of its last evaluation that was asked for some
     int32_t *tokens; // (chunk)
     int room, n;
-    int32_t last;             // the token by which the last row was made; -1: not known
+    int n_logits;  // that the next guesses are of: MTP_ROWS or all
+    double misses; // as many of a text's tokens may be others than the first MTP_ROWS, for these to be enough: a share of 1
+    int32_t last;  // the token by which the last row was made; -1: not known
     int64_t from, base, done; // the head has read positions base … done - 1
 };
 

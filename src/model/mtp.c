@@ -11,6 +11,7 @@ struct model_config mtp_config_of(const struct model_config *model)
     head.dense_layer[0] = model->dense_layer[layer];
     head.unrotated_layer[0] = model->unrotated_layer[layer];
     head.mtp = (struct mtp_config){.normed = model->mtp.own_normed};
+    head.logits_softcap = 0; // it changes no order
     head.guesses = true;
     return head;
 }

@@ -14,13 +14,14 @@
 #include "engine/testing_devices.h"
 #include "thorough.h"
 
-enum { VOCAB = 67, STEPS = 60, STEPS_ON_GPU = 34, MOST = 3 };
+enum { VOCAB = 67, MANY = 2 * MTP_ROWS + 77, STEPS = 60, STEPS_ON_GPU = 34, MOST = 3 };
 
 static const struct kind_of_model {
     enum dtype dtype;
     int n_experts, window, recurrent, context, chunk, n_prompt;
     bool endless, latents;
     yalm_kv kv;
+    int vocab; // 0: VOCAB
 } kinds[] = {
     {.dtype = DTYPE_FP16, .context = 200, .n_prompt = 90, .chunk = 32},
     {.dtype = DTYPE_FP32, .context = 110, .n_prompt = 40, .kv = YALM_KV_FP32}, // ends within the steps
@@ -30,6 +31,7 @@ static const struct kind_of_model {
     {.dtype = DTYPE_FP16, .window = 12, .context = 200, .n_prompt = 50, .chunk = 7},
     {.dtype = DTYPE_FP16, .context = 30, .n_prompt = 5, .chunk = 4, .endless = true},
     {.dtype = DTYPE_Q8, .latents = true, .context = 200, .n_prompt = 90, .chunk = 32},
+    {.dtype = DTYPE_Q4, .vocab = MANY, .context = 200, .n_prompt = 50},
 };
 
 static struct random_model *model_of(const struct kind_of_model *kind)
@@ -40,7 +42,7 @@ static struct random_model *model_of(const struct kind_of_model *kind)
                                   .n_heads = 4,
                                   .n_kv_heads = 2,
                                   .head_dim = 24,
-                                  .vocab_size = VOCAB,
+                                  .vocab_size = kind->vocab ? kind->vocab : VOCAB,
                                   .context_length = 512,
                                   .n_experts = kind->n_experts,
                                   .n_active_experts = kind->n_experts ? 2 : 0,
@@ -106,11 +108,11 @@ static void check_same(yalm_session *plain, yalm_session *guessing, int at)
         fail_msg("other logits after step %d", at);
 }
 
-static void check_guesses(const int32_t *guesses, int n)
+static void check_guesses(const int32_t *guesses, int n, int vocab)
 {
     assert_in_range(n, 0, MOST);
     for (int i = 0; i < n; i++)
-        assert_in_range(guesses[i], 0, VOCAB - 1);
+        assert_in_range(guesses[i], 0, vocab - 1);
 }
 
 // Of three steps two ask the head; what it guesses is expected, comes, or does not.
@@ -118,8 +120,8 @@ static void test_logits_keep_their_bits(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        if (on_gpu() && (kinds[k].latents || (!thorough() && k != 0 && k != 2 && k != 3)))
-            continue; // latents are the CPU's
+        if (on_gpu() && (kinds[k].latents || kinds[k].vocab || (!thorough() && k != 0 && k != 2 && k != 3)))
+            continue; // latents, and guesses of the first rows, are the CPU's
         struct random_model *m = model_of(&kinds[k]);
         yalm_session *plain = open_session(m, &kinds[k], YALM_MTP_OFF), *guessing = open_session(m, &kinds[k], YALM_MTP_ON);
         read_text(plain, 0, kinds[k].n_prompt);
@@ -130,7 +132,7 @@ static void test_logits_keep_their_bits(void **state)
             int32_t guesses[MOST + 1] = {0}, token = token_at(7 * i + 1);
             const bool ask = i % 3 && guessing->n_ahead == 0; // what is ahead comes first
             const int n = i % 3 ? yalm_guess(guessing, token, guesses, MOST) : 0;
-            check_guesses(guesses, n);
+            check_guesses(guesses, n, kinds[k].vocab ? MTP_ROWS : VOCAB);
             asked += ask;
             had += n > 0;
             if (i % 4 > 0 && yalm_expect(guessing, guesses, n) != n)
@@ -196,7 +198,7 @@ static void test_begins_anew(void **state)
     read_text(session, 300, 2);
     read_text(other, 300, 2);
     assert_memory_equal(yalm_logits(session, 0), yalm_logits(other, 0), sizeof(float) * VOCAB);
-    check_guesses(guesses, yalm_guess(other, token, guesses, MOST));
+    check_guesses(guesses, yalm_guess(other, token, guesses, MOST), VOCAB);
     assert_int_equal(yalm_guess(other, token, guesses, MOST), MOST);
 
     yalm_session_cancel(session); // the next evaluation is not done, nor is the head's
@@ -250,6 +252,57 @@ static void test_same_guesses(void **state)
     random_model_free(m);
 }
 
+static int32_t likeliest(const float *logits, int n)
+{
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+// Of a large vocabulary the first rows alone are asked, with the logits that they have among all; but of all where the text has
+// too many others, or where that many are not worth it.
+static void test_first_rows(void **state)
+{
+    (void)state;
+    static const enum dtype types[] = {DTYPE_FP16, DTYPE_Q8, DTYPE_Q4, DTYPE_BF16};
+    static float first[MTP_ROWS];
+    int behind = 0;
+    for (size_t k = 0; !on_gpu() && k < sizeof types / sizeof *types; k++) {
+        const struct kind_of_model kind = {.dtype = types[k], .vocab = MANY, .context = 400};
+        struct random_model *m = model_of(&kind);
+        yalm_session *session = open_session(m, &kind, YALM_MTP_ON);
+        read_text(session, 0, 50);
+        const double misses = session->mtp->misses;
+        assert_true(misses > 0.3 && misses < 0.75); // of a model that is mostly its classifier
+        int32_t of_first, of_all;
+        yalm_guess(session, 0, &of_first, 1); // later ones read two rows, of which the first had this token
+        for (int32_t token = 1; token < 9; token++) {
+            session->mtp->misses = misses;
+            assert_int_equal(yalm_guess(session, token, &of_first, 1), 1);
+            memcpy(first, session->mtp->logits, sizeof first);
+            assert_int_equal(of_first, likeliest(first, MTP_ROWS));
+            session->mtp->misses = -1;
+            assert_int_equal(yalm_guess(session, token, &of_all, 1), 1);
+            assert_memory_equal(first, session->mtp->logits, sizeof first);
+            assert_int_equal(of_all, likeliest(session->mtp->logits, MANY));
+            behind += of_all >= MTP_ROWS;
+        }
+        session->mtp->misses = misses;
+        int32_t others[400], guess;
+        for (int i = 0; i < 400; i++)
+            others[i] = MTP_ROWS + i;
+        for (int i = 0, n = 30; i < 2; i++, n = 300) { // of 80 tokens 30 are others, then of 256 all
+            assert_int_equal(yalm_eval(session, others + i, n, YALM_LOGITS_LAST, NULL), YALM_OK);
+            assert_int_equal(yalm_guess(session, 1, &guess, 1), 1);
+            assert_int_equal(session->mtp->n_logits, i ? MANY : MTP_ROWS);
+        }
+        yalm_session_close(session);
+        random_model_free(m);
+    }
+    assert_true(on_gpu() || behind > 8);
+}
+
 static void check_refused(const struct random_model *m, yalm_session_options options, const char *why)
 {
     yalm_error error = {0};
@@ -300,6 +353,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_logits_keep_their_bits),
         cmocka_unit_test(test_begins_anew),
         cmocka_unit_test(test_same_guesses),
+        cmocka_unit_test(test_first_rows),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
