@@ -149,9 +149,19 @@ static void test_tokens_taken_back(void **state)
 
 // ---------------------------------------------------------------- checkpoints
 
-static uint64_t state_bytes;
+static uint64_t state_bytes, room;
 
-// Memory for MOST pages, of which six states may take half.
+// Memory for twelve states, which may take half of it; beside small ones, for as many pages.
+static int open_recurrent(struct model_config config, bool small)
+{
+    the_model = random_model_make(config, DTYPE_FP32, 3);
+    session = open_with(small_options("dense", CONTEXT));
+    state_bytes = yalm_state_bytes(session);
+    room = 12 * (state_bytes + (small ? yalm_page_bytes(session, PAGE_TOKENS) : 0));
+    prefixes = prefixes_open(session, room);
+    return !prefixes;
+}
+
 static int set_up_recurrent(void **state)
 {
     (void)state;
@@ -160,12 +170,28 @@ static int set_up_recurrent(void **state)
     config.kinds[1].delta =
         (struct delta_config){.n_key_heads = 1, .n_value_heads = 2, .key_dim = 64, .value_dim = 64, .conv_width = 4};
     config.output_gate = true;
-    the_model = random_model_make(config, DTYPE_FP32, 3);
-    session = open_with(small_options("dense", CONTEXT));
-    state_bytes = yalm_state_bytes(session);
+    const int failed = open_recurrent(config, false);
     assert_in_range(state_bytes, 2 * 64 * 64 * sizeof(float), 3 * 64 * 64 * sizeof(float));
-    prefixes = prefixes_open(session, 12 * state_bytes);
-    return !prefixes;
+    return failed;
+}
+
+// LFM2's short convolutions, which carry their last inputs alone.
+static int set_up_convolution(void **state)
+{
+    (void)state;
+    struct model_config config = small_config(2, 8, CONTEXT);
+    config.n_more_kinds = config.kind_of_layer[0] = 1;
+    config.kinds[1].delta = (struct delta_config){.conv_width = 3, .conv_dim = config.hidden_dim};
+    return open_recurrent(config, true);
+}
+
+// Kimi Linear's, whose pages have latents.
+static int set_up_kda(void **state)
+{
+    (void)state;
+    struct model_config config = small_config(2, 8, CONTEXT);
+    give_kda(&config, 4);
+    return open_recurrent(config, true);
 }
 
 // Reads a sequence up to `n`, with checkpoints every `apart` pages.
@@ -269,6 +295,16 @@ static int set_up_files(void **state)
     return mkdtemp(folder) ? set_up_recurrent(state) : 1;
 }
 
+static int set_up_convolution_files(void **state)
+{
+    return mkdtemp(folder) ? set_up_convolution(state) : 1;
+}
+
+static int set_up_kda_files(void **state)
+{
+    return mkdtemp(folder) ? set_up_kda(state) : 1;
+}
+
 static int tear_down_files(void **state)
 {
     unlink(file_path);
@@ -338,20 +374,20 @@ static void test_files(void **state)
     (void)state;
     yalm_error said;
     size_t found[3];
-    assert_int_equal(load(12 * state_bytes, &said, found), YALM_OK); // there is none yet
+    assert_int_equal(load(room, &said, found), YALM_OK); // there is none yet
     assert_int_equal(found[0] + found[1] + found[2], 0);
     read_with_states(1, 64, 7, 3);
     read_with_states(2, 64, 5, 4);
     save();
     save(); // in the place of the first
-    assert_int_equal(load(12 * state_bytes, &said, found), YALM_OK);
+    assert_int_equal(load(room, &said, found), YALM_OK);
     assert_int_equal(found[0], 6);
     assert_int_equal(found[1], 4);
     assert_int_equal(found[2], 4);
     struct stat facts;
     assert_int_equal(stat(file_path, &facts), 0);
     assert_int_equal(facts.st_mode & 0777, 0600);
-    assert_int_equal(load(3 * state_bytes, &said, found), YALM_OK); // of three states one may stay
+    assert_int_equal(load(room / 4, &said, found), YALM_OK); // of three states one may stay
 }
 
 // Whatever byte is another, and wherever the file ends: it is said, and nothing that was behind it is believed.
@@ -375,7 +411,7 @@ static void test_damaged_files(void **state)
             fwrite(bytes, 1, cut ? (size_t)at : (size_t)facts.st_size, file);
             fclose(file);
             bytes[at] ^= 0x10;
-            assert_int_equal(load(12 * state_bytes, &said, found), YALM_FAILED);
+            assert_int_equal(load(room, &said, found), YALM_FAILED);
             assert_non_null(strstr(said.text, ".pages: "));
             least = found[0] < least ? found[0] : least;
             most = found[0] > most ? found[0] : most;
@@ -393,11 +429,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_places, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_tokens_taken_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_only_checkpoints_lead_on, set_up_recurrent, tear_down),
+        cmocka_unit_test_setup_teardown(test_only_checkpoints_lead_on, set_up_convolution, tear_down),
+        cmocka_unit_test_setup_teardown(test_only_checkpoints_lead_on, set_up_kda, tear_down),
         cmocka_unit_test_setup_teardown(test_checkpoints_stand_where_the_session_does, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_a_checkpoint_moves, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_states_of_least_worth_give_way, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_last_checkpoints_stay, set_up_recurrent, tear_down),
         cmocka_unit_test_setup_teardown(test_files, set_up_files, tear_down_files),
+        cmocka_unit_test_setup_teardown(test_files, set_up_convolution_files, tear_down_files),
+        cmocka_unit_test_setup_teardown(test_files, set_up_kda_files, tear_down_files),
         cmocka_unit_test_setup_teardown(test_one_server_alone_writes_a_file, set_up_files, tear_down_files),
         cmocka_unit_test_setup_teardown(test_damaged_files, set_up_files, tear_down_files),
     };
