@@ -50,12 +50,27 @@ def test_errors_are_made_up_for(columns, dtype, tmp_path):
 def test_columns_that_have_nothing_in_common_are_rounded_each_by_itself():
     """As the search does it, but for scales that are multiples of other numbers."""
     values, _ = case(96)
-    blocks = feedback.blocks_of(np.eye(96, dtype=np.float32), "q4n")
+    blocks = feedback.blocks_of(np.eye(96, dtype=np.float32))
     alone, fed = (quantise.quantise_rows(values, "q4n", None, of) for of in ([], blocks))
     assert (alone[0] == fed[0]).mean() > 0.99
     off = [np.square(quants.reshape(-1, 3, 32) * (whole * of_rows[:, None])[..., None] - values.reshape(-1, 3, 32)).sum()
            for quants, whole, of_rows in (alone, fed)]  # fmt: skip
     assert off[1] < 1.01 * off[0]
+
+
+@pytest.mark.parametrize("dtype", ("q4n", "q5", "q6"))  # which have a 0
+def test_a_column_of_huge_activations_leaves_the_others_theirs(dtype):
+    """What the other columns have in common counts as it does without it."""
+    values, moments = case(96)
+    values[:, 40] = 0  # which loses nothing
+    huge = moments.copy()
+    huge[40], huge[:, 40] = 0, 0
+    huge[40, 40] = 1e4 * moments[41, 41]
+    plain, fed = (quantise.quantise_rows(values, dtype, None, of) for of in ([], feedback.blocks_of(np.tril(huge))))
+    off = [(quants.reshape(-1, 3, 32) * (whole * of_rows[:, None])[..., None]).reshape(-1, 96) for quants, whole, of_rows
+           in (plain, fed)]  # fmt: skip
+    moments[40], moments[:, 40] = 0, 0
+    assert lost(off[1], values, moments) < 0.5 * lost(off[0], values, moments)
 
 
 def test_blocks_are_parts_of_the_whole():
@@ -66,9 +81,9 @@ def test_blocks_are_parts_of_the_whole():
     for column in range(160):
         first = column // 64 * 64
         rows[column, : column + 1 - first] = moments[column, first : column + 1]
-    weights = quantise._group_weights(moments.diagonal() + feedback.EVERY * moments.diagonal().mean())
+    weights = quantise._group_weights(moments.diagonal() + feedback.EVERY * np.median(moments.diagonal()))
     one, other = (
-        quantise.quantise_rows(values, "q5", weights, feedback.blocks_of(products, "q5"))
+        quantise.quantise_rows(values, "q5", weights, feedback.blocks_of(products))
         for products in (rows, np.tril(apart).astype(np.float32))
     )
     assert (one[0] == other[0]).mean() > 0.99
@@ -97,9 +112,9 @@ def test_values_that_no_scale_holds(value, tmp_path):
 def test_rows_of_zeros_and_a_text_that_says_nothing():
     values, moments = case(64)
     values[3] = 0
-    quants, scales, of_rows = quantise.quantise_rows(values, "q4n", None, feedback.blocks_of(np.tril(moments), "q4n"))
+    quants, scales, of_rows = quantise.quantise_rows(values, "q4n", None, feedback.blocks_of(np.tril(moments)))
     assert not quants[3].any() and not scales[3].any() and of_rows[3] == 0
-    assert feedback.blocks_of(np.zeros((64, 64), np.float32), "q4n") == []
+    assert feedback.blocks_of(np.zeros((64, 64), np.float32)) == []
 
 
 def test_memory_is_what_is_foretold(tmp_path):

@@ -15,10 +15,9 @@ import numpy as np
 from .grids import MOST_SCALE, TARGETS, inverses, nearest_by, search, whole_scales
 from .packing import GROUP, groups_of
 
-# A text of some thousand tokens is not all texts. What columns have in common counts for so much, and so much of the mean of
-# A's diagonal is added to it. Fewer bits leave larger errors, of which more is worth making up for.
-DAMPING = {"q2": (0.85, 0.05), "q3": (0.85, 0.05)}
-COMMON, EVERY = 0.7, 0.5  # of the others
+# A text of some thousand tokens is not all texts. What columns have in common counts for so much, and so much of the median
+# of A's diagonal, where columns are read at all, is added to it. The mean would follow a few columns of huge activations.
+COMMON, EVERY = 0.85, 0.5
 LAZY = 256  # columns, whole groups
 
 
@@ -31,34 +30,30 @@ class Block:
     feedback: np.ndarray  # (columns, columns), U
 
 
-_last: tuple = (None, None, [])
+_last: tuple = (None, [])
 
 
-def blocks_of(products: object, dtype: str) -> list:
+def blocks_of(products: object) -> list:
     """(columns, columns of a block), of each block's products the lower triangle -> Blocks. Other scales of all products
     mean the same. Where there are none, nothing is known. Matrices that read the same come one after another: what was
     made last is kept."""
     global _last
-    common, every = damping = DAMPING.get(dtype, (COMMON, EVERY))
-    if _last[0] is not products or _last[1] != damping:
+    if _last[0] is not products:
         of, products = products, np.asarray(products)
         columns, width = products.shape
         diagonal = products[np.arange(columns), np.arange(columns) % width]
-        more, firsts = every * diagonal.mean(dtype=np.float64), range(0, columns, width)
-        _last = (
-            of,
-            damping,
-            [_block(first, products[first : first + width], common, more) for first in firsts] if more else [],
-        )
-    return _last[2]
+        read, firsts = diagonal[diagonal > 0], range(0, columns, width)
+        more = EVERY * float(np.median(read)) if len(read) else 0.0
+        _last = of, [_block(first, products[first : first + width], more) for first in firsts] if more else []
+    return _last[1]
 
 
-def _block(first: int, lower: np.ndarray, common: float, more: float) -> Block:
+def _block(first: int, lower: np.ndarray, more: float) -> Block:
     """Of the moments A, turned round so that the triangle that cholesky() reads has what lies above A's diagonal."""
     n = len(lower)
     size = groups_of(n) * GROUP  # also of the columns that fill up the last group
     turned, diagonal = np.zeros((size, size)), np.full(size, more)
-    np.multiply(lower[:, :n].T[::-1, ::-1], common, out=turned[size - n :, size - n :])
+    np.multiply(lower[:, :n].T[::-1, ::-1], COMMON, out=turned[size - n :, size - n :])
     diagonal[:n] += lower.diagonal()
     turned[np.diag_indices(size)] = diagonal[::-1]
     upper = np.linalg.cholesky(turned).astype(np.float32)[::-1, ::-1]

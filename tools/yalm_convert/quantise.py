@@ -39,7 +39,7 @@ def quantise(source: Tensor, dtype: str, importance: Optional[Importance] = None
     rows, columns = source.shape
     weights = None if importance is None else _group_weights(importance.squares)
     seen = importance is not None and importance.products is not None and dtype in SIX_BITS
-    moments = blocks_of(importance.products, dtype) if seen else []
+    moments = blocks_of(importance.products) if seen else []
     at_once = max(AT_ONCE * ROWS if moments else 1, PIECE // (columns * source.dtype.itemsize))
     scales: list = []
     with ThreadPoolExecutor(_processors()) as pool:
