@@ -8,6 +8,7 @@ from read_model import read_model
 
 LAYERS = range(4)  # the bundled model's
 TYPES = ("q2", "q3", "q4n", "q5", "q6", "q8")  # from the coarsest on
+KEPT = ("--keep", "embedding=q6")  # the classifier, which gives nothing to the layers then
 ROW_SCALE = 32 / 192  # bits a weight, at most: the narrowest of its matrices has so many columns
 
 
@@ -36,9 +37,9 @@ def total(found):
 
 
 def test_the_ends_of_what_there_may_be(types):
-    found, bits = types("--bits", "4.25")
+    found, bits = types("--bits", "4.25", *KEPT)
     assert set(found.values()) == {"q4n"} and 4.25 < bits <= 4.25 + ROW_SCALE
-    found, bits = types("--bits", "2.25")
+    found, bits = types("--bits", "2.25", *KEPT)
     assert set(found.values()) == {"q2"} and 2.25 < bits <= 2.25 + ROW_SCALE
     found, bits = types("--bits", "8.5")
     assert set(found.values()) == {"q8"} and bits == 8.5
@@ -47,7 +48,7 @@ def test_the_ends_of_what_there_may_be(types):
 def test_the_most_sensitive_come_first_and_the_budget_is_kept(types):
     before = None
     for asked in (2.5, 2.9, 3.4, 4.0, 4.5, 4.8, 5.3, 6.0, 7.5):
-        found, bits = types("--bits", str(asked))
+        found, bits = types("--bits", str(asked), *KEPT)
         assert asked - 0.3 < bits <= asked
         for n in LAYERS:
             of = {part: TYPES.index(found[f"layers.{n}.{part}"]) for part in ("v", "down", "gate")}
@@ -56,11 +57,11 @@ def test_the_most_sensitive_come_first_and_the_budget_is_kept(types):
             assert TYPES.index(found[f"layers.0.{part}"]) >= TYPES.index(found[f"layers.1.{part}"])
         assert before is None or total(found) > before
         before = total(found)
-    assert len(set(types("--bits", "5.3")[0].values())) >= 3
+    assert len(set(types("--bits", "5.3", *KEPT)[0].values())) >= 3
 
 
 def test_by_default_some_are_finer(types):
-    found, bits = types()
+    found, bits = types(*KEPT)
     assert 4.4 < bits <= 4.5 and {found[f"layers.{n}.v"] for n in LAYERS} <= {"q5", "q6", "q8"}
 
 
@@ -85,6 +86,25 @@ def test_all_experts_of_a_layer_have_one_type(monkeypatch, capsys, tmp_path):
         assert experts and all(len(found) == 1 for found in experts.values())
         types |= set().union(*experts.values())
     assert types == set(TYPES)
+
+
+@pytest.mark.parametrize("preset, last", [(None, "embedding"), ("tiny-mixtral", "classifier")])
+def test_the_classifier_gives_to_the_layers(preset, last, monkeypatch, capsys, tmp_path):
+    """Also where it is the embedding. The file takes no more than with q6 there, which is the most it can be."""
+    model = hf.make(preset, tmp_path / "tiny") if preset else hf.FABLE
+    seen = set()
+    for bits in ("2.25", "3.2", "4.5", "8.5"):
+        of = []
+        for i, keep in enumerate(((), ("--keep", f"{last}=q6"))):
+            options = ("--dtype", "q4", "--bits", bits, *keep)
+            assert hf.call(monkeypatch, capsys, model, tmp_path / str(i), *options)[0] == 0
+            tensors = {name: entry for name, (entry, _) in read_model(tmp_path / str(i))[1].items() if entry["dtype"] in TYPES}
+            of.append((tensors[last]["dtype"], sum(entry["length"] for entry in tensors.values()), tensors))
+        (dtype, length, found), (_, most, _) = of
+        assert length <= most and TYPES.index(dtype) <= TYPES.index("q6")
+        seen.add(dtype)
+    assert dtype == "q6" and {entry["dtype"] for name, entry in found.items() if name.startswith("layers.")} == {"q8"}
+    assert len(seen) >= 3
 
 
 def test_what_is_named_stays(types):
