@@ -165,8 +165,8 @@ def parse_arguments() -> argparse.Namespace:
         "--dtype",
         choices=MATRIX_TYPES,
         help="of the weight matrices (default: as stored; what is quantised already keeps its values or comes near them, "
-        "which is said); bf12 is bf16 without loss in 12 bits; q4 is a mixture, of --bits; with q5 to q2 the "
-        "classifier becomes q6",
+        "which is said); bf12 is bf16 without loss in 12 bits; q4 is a mixture, of --bits; with q5, q3 and q2 "
+        "the classifier becomes q6",
     )
     parser.add_argument(
         "--keep",
@@ -181,8 +181,9 @@ def parse_arguments() -> argparse.Namespace:
         "--bits",
         type=bits_a_weight,
         metavar="N",
-        help=f"with --dtype q4: bits a weight, on average, of the layers' matrices, from {LEAST_BITS} to {MOST_BITS}: above "
-        f"{ENOUGH_BITS} some are q5, q6 and q8, below it q3 and q2, the most sensitive the finest (default: {DEFAULT_BITS})",
+        help="with --dtype q4: bits a weight, on average, of the layers' matrices beside a classifier of q6, from "
+        f"{LEAST_BITS} to {MOST_BITS}: above {ENOUGH_BITS} some are q5, q6 and q8, below it q3 and q2, the most sensitive the "
+        f"finest; a classifier in fewer bits leaves its bytes to the layers (default: {DEFAULT_BITS})",
     )
     parser.add_argument(
         "--lora",

@@ -98,7 +98,9 @@ def test_the_classifier_gives_to_the_layers(preset, last, monkeypatch, capsys, t
         for i, keep in enumerate(((), ("--keep", f"{last}=q6"))):
             options = ("--dtype", "q4", "--bits", bits, *keep)
             assert hf.call(monkeypatch, capsys, model, tmp_path / str(i), *options)[0] == 0
-            tensors = {name: entry for name, (entry, _) in read_model(tmp_path / str(i))[1].items() if entry["dtype"] in TYPES}
+            tensors = {
+                name: entry for name, (entry, _) in read_model(tmp_path / str(i))[1].items() if entry["dtype"] in TYPES
+            }
             of.append((tensors[last]["dtype"], sum(entry["length"] for entry in tensors.values()), tensors))
         (dtype, length, found), (_, most, _) = of
         assert length <= most and TYPES.index(dtype) <= TYPES.index("q6")
