@@ -181,9 +181,9 @@ def parse_arguments() -> argparse.Namespace:
         "--bits",
         type=bits_a_weight,
         metavar="N",
-        help="with --dtype q4: bits a weight, on average, of the layers' matrices beside a classifier of q6, from "
-        f"{LEAST_BITS} to {MOST_BITS}: above {ENOUGH_BITS} some are q5, q6 and q8, below it q3 and q2, the most sensitive the "
-        f"finest; a classifier in fewer bits leaves its bytes to the layers (default: {DEFAULT_BITS})",
+        help="with --dtype q4: bits a weight, on average, of the layers' matrices, beside which classifier and embedding have "
+        f"theirs to give or take, from {LEAST_BITS} to {MOST_BITS}: above {ENOUGH_BITS} some are q5, q6 and q8, below it q3 "
+        f"and q2, the most sensitive the finest (default: {DEFAULT_BITS})",
     )
     parser.add_argument(
         "--lora",

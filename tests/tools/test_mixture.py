@@ -8,7 +8,7 @@ from read_model import read_model
 
 LAYERS = range(4)  # the bundled model's
 TYPES = ("q2", "q3", "q4n", "q5", "q6", "q8")  # from the coarsest on
-KEPT = ("--keep", "embedding=q6")  # the classifier, which gives nothing to the layers then
+KEPT = ("--keep", "embedding=q6")  # and classifier: the layers have their own bits then
 ROW_SCALE = 32 / 192  # bits a weight, at most: the narrowest of its matrices has so many columns
 
 
@@ -41,7 +41,7 @@ def test_the_ends_of_what_there_may_be(types):
     assert set(found.values()) == {"q4n"} and 4.25 < bits <= 4.25 + ROW_SCALE
     found, bits = types("--bits", "2.25", *KEPT)
     assert set(found.values()) == {"q2"} and 2.25 < bits <= 2.25 + ROW_SCALE
-    found, bits = types("--bits", "8.5")
+    found, bits = types("--bits", "8.5", *KEPT)
     assert set(found.values()) == {"q8"} and bits == 8.5
 
 
@@ -88,25 +88,29 @@ def test_all_experts_of_a_layer_have_one_type(monkeypatch, capsys, tmp_path):
     assert types == set(TYPES)
 
 
-@pytest.mark.parametrize("preset, last", [(None, "embedding"), ("tiny-mixtral", "classifier")])
-def test_the_classifier_gives_to_the_layers(preset, last, monkeypatch, capsys, tmp_path):
-    """Also where it is the embedding. The file takes no more than with q6 there, which is the most it can be."""
-    model = hf.make(preset, tmp_path / "tiny") if preset else hf.FABLE
-    seen = set()
-    for bits in ("2.25", "3.2", "4.5", "8.5"):
-        of = []
-        for i, keep in enumerate(((), ("--keep", f"{last}=q6"))):
-            options = ("--dtype", "q4", "--bits", bits, *keep)
-            assert hf.call(monkeypatch, capsys, model, tmp_path / str(i), *options)[0] == 0
-            tensors = {
-                name: entry for name, (entry, _) in read_model(tmp_path / str(i))[1].items() if entry["dtype"] in TYPES
-            }
-            of.append((tensors[last]["dtype"], sum(entry["length"] for entry in tensors.values()), tensors))
-        (dtype, length, found), (_, most, _) = of
-        assert length <= most and TYPES.index(dtype) <= TYPES.index("q6")
-        seen.add(dtype)
-    assert dtype == "q6" and {entry["dtype"] for name, entry in found.items() if name.startswith("layers.")} == {"q8"}
-    assert len(seen) >= 3
+@pytest.mark.parametrize("preset, outside", [
+    (None, {"embedding": "q6"}),
+    ("tiny-mixtral", {"classifier": "q6", "embedding": "q4"}),
+])  # fmt: skip
+def test_classifier_and_embedding_take_part(preset, outside, monkeypatch, capsys, tmp_path):
+    """The file takes no more than with the layers' bits and the types that they have by themselves."""
+    model, seen = hf.make(preset, tmp_path / "tiny") if preset else hf.FABLE, {name: [] for name in outside}
+    keep = [option for name, dtype in outside.items() for option in ("--keep", f"{name}={dtype}")]
+    for bits in ("2.25", "3.2", "4.5", "6.5"):
+        files = []
+        for options in ((), keep):
+            asked = ("--dtype", "q4", "--bits", bits, *options)
+            assert hf.call(monkeypatch, capsys, model, tmp_path / "out", *asked)[0] == 0
+            files.append({name: entry for name, (entry, _) in read_model(tmp_path / "out")[1].items()})
+        found, kept = files
+        layers = [entry for name, entry in found.items() if name.startswith("layers.") and entry["dtype"] in TYPES]
+        most = float(bits) / 8 * sum(math.prod(entry["shape"]) for entry in layers)
+        most += sum(kept[name]["length"] for name in outside)
+        assert 0.93 * most < sum(entry["length"] for entry in (*layers, *(found[name] for name in outside))) <= most
+        for name, types in seen.items():
+            types.append(TYPES.index(found[name]["dtype"]))
+    for types in seen.values():
+        assert types == sorted(types) and len(set(types)) >= 3
 
 
 def test_what_is_named_stays(types):

@@ -5,8 +5,7 @@ error for each of its bytes is taken, until none fits. What a step saves is the 
 type's error falls by. Both were measured (docs/quantisation.md). What is multiplied by the same input, in one go, has
 one type: q and k, gate and up, and all experts of a layer that are chosen among. Of these a token meets a few alone.
 
-The classifier, where it would be LAST, may begin with the fewest bits, too, and take part: then the layers have the bytes
-that it leaves.
+The classifier and the embedding take part: the layers have the bytes that they leave, or they what the layers leave.
 """
 
 import dataclasses
@@ -31,8 +30,8 @@ SENSITIVITY = {"v": 16.0, "q": 2.3, "k": 2.3, "output_gate": 2.3, "o": 1.9, "dow
 SENSITIVITY |= {"kv_a": 16.0, "q_a": 2.3}
 SENSITIVITY |= {"x": 16.0, "b": 2.3, "c": 2.3, "z": 2.3}  # of scans, as v, k, q and output_gate
 RECURRENT = {"v": 1.1, "q": 0.5, "k": 0.5, "output_gate": 0.9, "o": 2.1}  # Gated DeltaNet's: as wide as all the rest
-# KL divergence where the classifier alone is q4n, beside all layers': where the embedding is another matrix, or the same.
-LAST, OWN_SENSITIVITY, TIED_SENSITIVITY = "q6", 0.25, 0.76
+# KL divergence where these alone are q4n, beside all layers': where they are two matrices, or one.
+OUTSIDE, TIED = {"classifier": 0.25, "embedding": 0.05}, {"embedding": 0.76}
 ENDS, AT_ENDS = 8, 1.5  # the layers of the first and last eighth are so much more sensitive
 UNITS = (("q", "k"), ("gate", "up"))
 LEAST_BITS, ENOUGH_BITS, MOST_BITS = 2.25, 4.25, 8.5  # a weight, the row scales of narrow matrices aside
@@ -40,24 +39,24 @@ DEFAULT_BITS = 4.5
 
 
 def mixed(plan: list, bits: float, kept: set, active: float = 1.0) -> list:
-    """The plan with at most so many bits a weight on average in the layers' matrices, and LAST's in the classifier, those
-    aside that --keep names or that are copied without loss. Fewer than q2's are q2's. active: the part of the experts that
-    a token meets."""
+    """The plan with at most so many bits a weight on average in the layers' matrices, beside a classifier and an embedding
+    as planned; those aside that --keep names or that are copied without loss. Fewer than q2's are q2's. active: the part
+    of the experts that a token meets."""
     recurrent = {int(p.name.split(".")[1]) for p in plan if p.name.startswith("layers.") and p.name.endswith(".beta")}
     units: dict = {}
-    last = [p for p in plan if p.name in ("classifier", "embedding") and p.quantised == LAST and p.name not in kept]
+    beside = OUTSIDE if any(planned.name == "classifier" for planned in plan) else TIED
+    outside = [p for p in plan if p.name in beside and p.quantised in STEPS and p.name not in kept]
     first = STEPS.index(ENOUGH) if bits >= ENOUGH_BITS else 0
     for planned in plan:
         if planned.quantised == ENOUGH and planned.name.startswith("layers.") and planned.name not in kept:
             units.setdefault(_unit(planned.name), []).append(planned)
     n_layers = 1 + max((layer for layer, *_ in units), default=0)
     sensitivity = {place: _sensitivity(place, n_layers, recurrent, active) for place in units}
-    room = bits / 8 * sum(map(_weights, units.values())) + _size(last, LAST)
-    if units and last:
-        beside = TIED_SENSITIVITY if last[0].name == "embedding" else OWN_SENSITIVITY
-        total = beside * sum(sensitivity[place] * _weights(unit) for place, unit in units.items())
-        sensitivity[n_layers, "", ("classifier",)] = total / _weights(last)
-        units[n_layers, "", ("classifier",)] = last
+    room = bits / 8 * sum(map(_weights, units.values())) + sum(planned.size for planned in outside)
+    total = sum(sensitivity[place] * _weights(unit) for place, unit in units.items())
+    for planned in outside if units else ():
+        place, unit = (n_layers, "", (planned.name,)), [planned]
+        units[place], sensitivity[place] = unit, beside[planned.name] * total / _weights(unit)
     room -= sum(_size(unit, STEPS[first]) for unit in units.values())
     chosen = dict.fromkeys(units, first)
     steps = [_step(place, units[place], first, sensitivity[place]) for place in units]
@@ -68,7 +67,7 @@ def mixed(plan: list, bits: float, kept: set, active: float = 1.0) -> list:
             continue  # a smaller step of another may fit
         room -= more
         chosen[place] = to
-        if STEPS[to] != (LAST if units[place] is last else STEPS[-1]):
+        if to + 1 < len(STEPS):
             heapq.heappush(steps, _step(place, units[place], to, sensitivity[place]))
     types = {planned.name: STEPS[chosen[place]] for place, unit in units.items() for planned in unit}
     return [dataclasses.replace(p, quantised=types[p.name]) if p.name in types else p for p in plan]
