@@ -36,6 +36,8 @@ PIECES = [
     ",", "，", "。", "!?", "()", " ", "  ", "   ", "\n", "\r\n", "\t", "\u3000", "\u00a0", "👍🏽", "👩‍👩‍👧",
     "🇩🇪", "\u200d", "\ufe0f", "\u0300", "[EOS]", "<|im_end|>",
 ]  # fmt: skip
+UNMERGED = ["乙丙丁戊己", " Qwrtzkj", "hello漢", "カナ\n"]  # no two tokens make these; the first two are words
+WHOLE_WORDS = ["x乙丙丁戊己 乙丙丁戊己庚", "a Qwrtzkj Qwrtzkjq"]
 NAMED = {0: "[BOS]", 1: "[EOS]", 2: "<|im_end|>", 17: "<|im_middle|>", 255: "[PAD]"}  # by their distance from the first
 
 
@@ -54,7 +56,7 @@ def train(some):
     trained.train_from_iterator([text for text in some for _ in range(2)], trainer)
     ordered = sorted(trained.get_vocab().items(), key=lambda item: item[1])
     found = [bytes(map(byte_of, piece)) for piece, _ in ordered]
-    return list(dict.fromkeys([*found, "hello漢".encode(), b"World", "カナ".encode() + b"\n"]))
+    return list(dict.fromkeys([*found, *(text.encode() for text in UNMERGED)]))
 
 
 def byte_of(letter):
@@ -66,6 +68,7 @@ def byte_of(letter):
 def main():
     some = texts()
     tokens = train(some)
+    some += WHOLE_WORDS
     first = len(tokens)
     special = {NAMED.get(i, f"<|reserved_token_{first + i}|>"): first + i for i in range(256)}
     ranks = {token: rank for rank, token in enumerate(tokens)}

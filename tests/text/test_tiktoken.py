@@ -46,6 +46,7 @@ def test_what_a_token_is_made_of():
         and halves("xx", ranks) == ("x", "x")
     )
     assert halves("xyzx", ranks) == ("xyz", "x") and halves("xyyx", ranks) is None
+    assert halves("zxy", ranks) == ("z", "xy")
     assert merges_of(ranks)[2:] == [("xy", "z"), ("z", "z"), ("z", "x"), ("yz", "x")]
 
 
