@@ -1,4 +1,4 @@
-// What Gemma 4's layers have besides (src/cuda/kernels/inputs.cu), against double.
+// What Gemma 4's layers have besides, and what a head that guesses reads (src/cuda/kernels/inputs.cu), against double.
 #include "weights_testing.h"
 
 static const int widths[] = {1, 2, 31, 33, 128, 257, 600};
@@ -105,6 +105,42 @@ static void test_scale(void **)
     }
 }
 
+// Of a head that guesses: a token's row of the embedding and a hidden state, each normalised, side by side.
+static void test_pair(void **)
+{
+    uint64_t seed = 5;
+    const double eps = 1e-6;
+    for (int dim : widths) {
+        const int n = 3;
+        std::vector<float> rows[2], norms[2];
+        float *device_rows[2], *device_norms[2], *y = device_nan<float>(2 * (size_t)n * dim);
+        for (int side = 0; side < 2; side++) {
+            rows[side] = random_floats(&seed, (size_t)n * dim, 3);
+            norms[side] = random_floats(&seed, dim, 2);
+            device_rows[side] = device_copy(rows[side]);
+            device_norms[side] = device_copy(norms[side]);
+        }
+        yalm_error error = {};
+        assert_ok(pair_norms(y, DTYPE_FP32, device_rows[0], device_norms[0], device_rows[1], device_norms[1], (float)eps, n,
+                             dim, 0, &error),
+                  error);
+        assert_cuda(cudaDeviceSynchronize());
+        const std::vector<float> found = host_copy(y, 2 * (size_t)n * dim);
+        for (int t = 0; t < 2 * n; t++) {
+            const std::vector<double> right =
+                normalised(rows[t % 2].data() + (size_t)(t / 2) * dim, norms[t % 2].data(), eps, dim);
+            for (int i = 0; i < dim; i++)
+                assert_near(found[(size_t)t * dim + i], right[i], (0x1p-22 + sum_error(dim)) * fabs(right[i]), "pair_norms", t,
+                            i);
+        }
+        for (int side = 0; side < 2; side++) {
+            cudaFree(device_rows[side]);
+            cudaFree(device_norms[side]);
+        }
+        cudaFree(y);
+    }
+}
+
 static void test_join(void **)
 {
     uint64_t seed = 4;
@@ -157,6 +193,6 @@ static void test_join(void **)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_mix), cmocka_unit_test(test_gate), cmocka_unit_test(test_scale),
-                                       cmocka_unit_test(test_join)};
+                                       cmocka_unit_test(test_pair), cmocka_unit_test(test_join)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
