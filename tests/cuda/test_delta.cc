@@ -163,9 +163,10 @@ static void evaluate(struct layer *l, uint64_t *seed, int64_t position, int n)
 
 static void test_layers(void **)
 {
-    const struct delta_config configs[] = {{2, 4, 20, 36, 4, false, 0, false}, {2, 4, 32, 5, 2, true, 0, false},
-                                           {1, 1, 1, 1, 3, false, 0, false},   {1, 3, 128, 17, 4, true, 0, false},
-                                           {2, 2, 130, 9, 7, false, 0, false}, {1, 2, 512, 33, 4, false, 0, false}};
+    const struct delta_config configs[] = {
+        {2, 4, 20, 36, 4, false, 0, false, 0, {}}, {2, 4, 32, 5, 2, true, 0, false, 0, {}},
+        {1, 1, 1, 1, 3, false, 0, false, 0, {}},   {1, 3, 128, 17, 4, true, 0, false, 0, {}},
+        {2, 2, 130, 9, 7, false, 0, false, 0, {}}, {1, 2, 512, 33, 4, false, 0, false, 0, {}}};
     uint64_t seed = 5;
     for (const struct delta_config &config : configs) {
         struct layer l = layer_make(&seed, config);
