@@ -310,7 +310,8 @@ static void test_tiles(void **state)
     }
 }
 
-// All quants are the smallest that there are; q2k's, which have no sign, the largest. Of grids the last.
+// All quants are the smallest that there are; q2k's, which have no sign, the largest. Of grids the last. q4k's and q5k's
+// scales, which the quants may be multiplied by, are the largest.
 static void smallest(const struct problem *p)
 {
     const size_t groups = (size_t)p->groups, low = groups * low_bytes(p->type), high = groups * high_bytes(p->type);
@@ -325,6 +326,9 @@ static void smallest(const struct problem *p)
                low);
         memset(row + low, p->type == DTYPE_Q5 ? 0 : high_bytes(p->type) == 4 ? 0xff : 0xaa, high);
     }
+    for (size_t i = 0; i < all_scales(p); i++)
+        if ((p->type == DTYPE_Q4K || p->type == DTYPE_Q5K) && i % 16 >= 4 && i % 16 < 12)
+            p->w[all_quants(p) + i] |= 63;
 }
 
 // The largest sums that there can be: no integer overflows.

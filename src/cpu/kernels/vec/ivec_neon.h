@@ -74,6 +74,11 @@ VEC_INLINE ivec ivec_dot(ivec sum, ivec a, ivec b)
     return (ivec){dot_16(sum.low, AS_16(a.low), AS_16(b.low)), dot_16(sum.high, AS_16(a.high), AS_16(b.high))};
 }
 
+VEC_INLINE ivec ivec_products(ivec a, ivec b)
+{
+    return ivec_dot(ivec_zero(), a, b);
+}
+
 // sum[i] += four products of 8-bit elements. (Elsewhere a's have no sign: who calls this from outside has none of 128 and
 // more.)
 VEC_INLINE int32x4_t dot_8(int32x4_t sum, int8x16_t a, int8x16_t b)

@@ -71,6 +71,12 @@ VEC_INLINE ivec ivec_dot(ivec sum, ivec a, ivec b)
 #endif
 }
 
+// The same without a sum before.
+VEC_INLINE ivec ivec_products(ivec a, ivec b)
+{
+    return X86(madd_epi16)(a, b);
+}
+
 // sum[i] += four products of 8-bit elements, a's without sign.
 VEC_INLINE ivec ivec_dot8(ivec sum, ivec a, ivec b)
 {

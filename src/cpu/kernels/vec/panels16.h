@@ -67,7 +67,8 @@ VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct 
 #pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++) {
             f[r][j] = vec_zero();
-            __builtin_prefetch(a.sums + r * MANY_TOKENS + j * VEC); // needed at the end: time enough to come from L2
+            if (j * VEC % (64 / (int)sizeof(float)) == 0)
+                __builtin_prefetch(a.sums + r * MANY_TOKENS + j * VEC); // needed at the end: time enough to come from L2
         }
     tile_sums(type, n_rows, n_vecs, f, &a);
 #pragma GCC unroll 16

@@ -48,6 +48,14 @@ enum {
     MANY_TOKENS = 11 * MANY_TILE,
 };
 
+// Columns whose products are summed before they are scaled, where each integer is multiplied by its group's scale first: q4k's
+// and q5k's scales are whole numbers below 64 of a unit in common. So large a sum, of 8 * 63 or 16 * 63 times quant_most, stays
+// below 2^31. 0: none.
+VEC_INLINE int folded_cols(enum dtype type)
+{
+    return type == DTYPE_Q4K ? QUANT_BLOCK : type == DTYPE_Q5K ? QUANT_BLOCK / 2 : 0;
+}
+
 // Tokens become integers VEC at a time, a vector for each column.
 
 static const float least_magnitude = 1e-30f; // what is smaller counts as 0
@@ -120,9 +128,10 @@ VEC_INLINE void leave_registers(vec *sum)
 #endif
 }
 
-// c[r][j] += the products of a pair of columns, of 16-bit integers. w: (n_rows, ldw), at the pair; panel: likewise.
-VEC_INLINE void add_pair(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const int16_t *w, ptrdiff_t ldw,
-                         const char *panel, ptrdiff_t panel_size)
+// c[r][j] += the products of a pair of columns, of 16-bit integers, or with `first` are these. w: (n_rows, ldw), at the pair;
+// panel: likewise.
+VEC_INLINE void add_pair(bool first, int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const int16_t *w,
+                         ptrdiff_t ldw, const char *panel, ptrdiff_t panel_size)
 {
     ivec x[QUANT_TILE_VECS];
 #pragma GCC unroll 16
@@ -135,7 +144,7 @@ VEC_INLINE void add_pair(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_T
         const ivec weights = ivec_set(pair);
 #pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++)
-            c[r][j] = ivec_dot(c[r][j], weights, x[j]);
+            c[r][j] = first ? ivec_products(weights, x[j]) : ivec_dot(c[r][j], weights, x[j]);
     }
 }
 

@@ -139,22 +139,18 @@ VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PA
 // The quants of one group in their order, as 16-bit numbers.
 VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at at)
 {
-    const uint8_t *p = at.low;
     type = dtype_quants[type];
+    ivec q;
     if (dtype_is_six_bit(type) || dtype_table(type)) {
-        const __m256i q = six_bit_group(type, at, 0);
-        ivec_store(to, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q)));
-        ivec_store(to + 16, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(q, 1)));
-        return;
+        q = six_bit_group(type, at, 0);
+    } else if (type == DTYPE_Q8) {
+        q = ivec_load(at.low);
+    } else {
+        const ivec eight = _mm256_set1_epi8(8);
+        q = _mm256_sub_epi8(_mm256_xor_si256(nibbles_in_order(at.low), eight), eight);
     }
-    for (int i = 0; i < 2; i++)
-        if (type == DTYPE_Q8) {
-            ivec_store(to + 16 * i, _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(p + 16 * i))));
-        } else {
-            const ivec w = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8 * i))); // a byte is two columns
-            const ivec low = _mm256_srli_epi32(_mm256_slli_epi32(_mm256_srai_epi32(_mm256_slli_epi32(w, 28), 28), 16), 16);
-            ivec_store(to + 16 * i, _mm256_or_si256(low, _mm256_slli_epi32(_mm256_srai_epi32(w, 4), 16)));
-        }
+    ivec_store(to, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q)));
+    ivec_store(to + 16, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(q, 1)));
 }
 
 // ------------------------------------------------------------------------------------------ tokens as bytes

@@ -16,6 +16,18 @@ enum {
     MANY_LIFTS = 2 * MANY_GROUPS,
     MANY_SCALES = 4 * MANY_GROUPS, // of a row of a block: vec/quant_groups.h
     MANY_SIX_APART = 0,
+    MANY_NIBBLES = 0,
+// Elsewhere gcc 12 then has sums in memory. (VNNI's must not fold: vnni/digits.h makes sums that these have to equal.)
+#if defined __AVX2__ && !defined __AVXVNNI__ && !defined __AVX512F__
+    MANY_FOLDS = 1,
+    MANY_UNROLLED = QUANT_GROUP, // columns
+#elif defined __AVX512VNNI__
+    MANY_FOLDS = 0,
+    MANY_UNROLLED = QUANT_GROUP,
+#else
+    MANY_FOLDS = 0,
+    MANY_UNROLLED = 2,
+#endif
     PANEL_SUMS = 2,
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
 };
@@ -42,38 +54,60 @@ VEC_INLINE void tile_lifts(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_
 {
     const float *sums = a->group_sums + (ptrdiff_t)g * PANEL_SUMS * VEC,
                 *lifts = a->w_scales + MANY_LIFTS + g + half * MANY_SECOND;
+    vec sum[QUANT_TILE_VECS];
 #pragma GCC unroll 16
     for (int j = 0; j < n_vecs; j++) {
         const float *of = (const float *)((const char *)sums + j * a->panel_size);
-        const vec sum = !dtype_has_halves(type) ? vec_load(of)
-                        : half                  ? vec_load(of + VEC)
-                                                : vec_sub(vec_load(of), vec_load(of + VEC));
+        sum[j] = !dtype_has_halves(type) ? vec_load(of) : half ? vec_load(of + VEC) : vec_sub(vec_load(of), vec_load(of + VEC));
+    }
 #pragma GCC unroll 16
-        for (int r = 0; r < n_rows; r++)
-            f[r][j] = vec_fma(sum, vec_set(lifts[r * MANY_SCALES]), f[r][j]);
+    for (int r = 0; r < n_rows; r++) {
+        const vec lift = vec_set(lifts[r * MANY_SCALES]);
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++)
+            f[r][j] = vec_fma(sum[j], lift, f[r][j]);
     }
 }
 
-// f += the tile's sums of a group, or of half of one, times its scale, for each.
+// c[r][j] += the products of some columns; the `first` have no sums to be added to. Unrolled, since a loop's counting takes
+// turns from the products.
+VEC_INLINE void add_columns(bool first, int cols, int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS],
+                            const many_weight *w, const char *panel, ptrdiff_t panel_size)
+{
+#pragma GCC unroll 16
+    for (int k = 0; k < cols; k += 2)
+        add_pair(first && k == 0, n_rows, n_vecs, c, w + k, MANY_COLS, panel + k * VEC * (int)sizeof *w, panel_size);
+}
+
+// f += the tile's sums of a group, of half of one, or of folded ones, times their scale, for each.
 VEC_INLINE void tile_sums(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS],
                           const struct many_tile *a)
 {
     const many_weight *w = a->w;
-    const int halves = dtype_has_halves(type) ? 2 : 1, cols = QUANT_GROUP / halves;
-    for (int part = 0; part < a->groups * halves; part++) {
-        const int g = part / halves, at = g + part % halves * MANY_SECOND;
+    const char *panel = a->panel;
+    const int halves = dtype_has_halves(type) ? 2 : 1, folded = folded_cols(type);
+    const int cols = folded ? folded : QUANT_GROUP / halves, at_once = MANY_UNROLLED < cols ? MANY_UNROLLED : cols;
+    const int parts = cols == MANY_COLS ? 1 : a->groups * QUANT_GROUP / cols;
+    for (int part = 0; part < parts; part++) {
+        const int g = part * cols / QUANT_GROUP, half = part % halves, at = folded ? 0 : g + half * MANY_SECOND;
         if (dtype_is_affine(type))
-            tile_lifts(type, n_rows, n_vecs, f, a, g, part % halves);
+            for (int i = 0; i < (folded ? folded / QUANT_GROUP : 1); i++)
+                tile_lifts(type, n_rows, n_vecs, f, a, g + i, half);
         ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 16
-            for (int j = 0; j < n_vecs; j++) {
-                c[r][j] = ivec_zero();
+            for (int j = 0; j < n_vecs; j++)
                 leave_registers(&f[r][j]);
-            }
-        for (ptrdiff_t k = (ptrdiff_t)part * cols; k < (ptrdiff_t)(part + 1) * cols; k += 2)
-            add_pair(n_rows, n_vecs, c, w + k, MANY_COLS, a->panel + k * VEC * (ptrdiff_t)sizeof *w, a->panel_size);
+        add_columns(true, at_once, n_rows, n_vecs, c, w, panel, a->panel_size);
+#pragma GCC unroll 1
+        for (int k = at_once; k < cols; k += at_once) {
+            w += at_once;
+            panel += at_once * VEC * (int)sizeof *w;
+            add_columns(false, at_once, n_rows, n_vecs, c, w, panel, a->panel_size);
+        }
+        w += at_once;
+        panel += at_once * VEC * (int)sizeof *w;
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
             const vec scale = vec_set(a->w_scales[r * MANY_SCALES + at]);

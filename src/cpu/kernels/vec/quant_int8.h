@@ -24,6 +24,8 @@ enum {
     MANY_LIFTS = 2 * MANY_GROUPS,
     MANY_SCALES = 4 * MANY_GROUPS, // of a row of a block: vec/quant_groups.h
     MANY_SIX_APART = SIX_APART,
+    MANY_NIBBLES = 1,
+    MANY_FOLDS = 0,
     // What a panel has for each group: (8, VEC, 4) integers, then of each token its scale, -BYTES_BASE times that (floats), and
     // BYTES_BASE's bits - 128 Σ q (int32), and the same of the second 16 columns alone.
     RECORD_SCALES = VEC * QUANT_GROUP,

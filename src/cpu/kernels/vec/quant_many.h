@@ -71,17 +71,20 @@ VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, c
 }
 
 // A block of most types is as q8's. q4's has nibbles; MANY_SIX_APART: six-bit integers have a tile of their own; and so have
-// those with minima, and with two scales a group.
-VEC_INLINE enum dtype tile_type(enum dtype type)
+// those with minima, with two scales a group, and MANY_FOLDS: those of `of_w`, where it shares these kernels, with scales that
+// their integers are multiplied by.
+VEC_INLINE enum dtype tile_type(enum dtype type, enum dtype of_w)
 {
     if (MANY_SCALES == 1) // vnni/fixed.h
         return DTYPE_Q8;
+    if (MANY_FOLDS && folded_cols(of_w))
+        return of_w;
     if (dtype_has_halves(type))
         return dtype_is_affine(type) ? DTYPE_Q2K : MANY_SIX_APART && dtype_is_byte(type) ? DTYPE_IQ3S : DTYPE_Q6K;
     if (dtype_is_affine(type))
-        return dtype_quants[type] == DTYPE_Q4 ? DTYPE_Q4K : DTYPE_Q5K;
+        return dtype_quants[type] == DTYPE_Q4 ? DTYPE_Q4A : DTYPE_Q5A;
     if (type == DTYPE_Q4)
-        return type;
+        return MANY_NIBBLES ? type : DTYPE_Q8;
     return MANY_SIX_APART && dtype_is_six_bit(type) ? DTYPE_Q6 : DTYPE_Q8;
 }
 
@@ -89,15 +92,24 @@ VEC_INLINE enum dtype tile_type(enum dtype type)
 #define TILE_OF(name, n_rows, n_vecs)                                                                                          \
     static __attribute__((noinline)) void name(enum dtype type, const struct many_tile *tile)                                  \
     {                                                                                                                          \
-        switch (tile_type(type)) {                                                                                             \
+        switch (type) {                                                                                                        \
         case DTYPE_Q4:                                                                                                         \
-            many_tile(DTYPE_Q4, n_rows, n_vecs, tile);                                                                         \
+            if (MANY_NIBBLES)                                                                                                  \
+                many_tile(DTYPE_Q4, n_rows, n_vecs, tile);                                                                     \
+            break;                                                                                                             \
+        case DTYPE_Q4A:                                                                                                        \
+            many_tile(DTYPE_Q4A, n_rows, n_vecs, tile);                                                                        \
+            break;                                                                                                             \
+        case DTYPE_Q5A:                                                                                                        \
+            many_tile(DTYPE_Q5A, n_rows, n_vecs, tile);                                                                        \
             break;                                                                                                             \
         case DTYPE_Q4K:                                                                                                        \
-            many_tile(DTYPE_Q4K, n_rows, n_vecs, tile);                                                                        \
+            if (MANY_FOLDS)                                                                                                    \
+                many_tile(DTYPE_Q4K, n_rows, n_vecs, tile);                                                                    \
             break;                                                                                                             \
         case DTYPE_Q5K:                                                                                                        \
-            many_tile(DTYPE_Q5K, n_rows, n_vecs, tile);                                                                        \
+            if (MANY_FOLDS)                                                                                                    \
+                many_tile(DTYPE_Q5K, n_rows, n_vecs, tile);                                                                    \
             break;                                                                                                             \
         case DTYPE_Q6K:                                                                                                        \
             many_tile(DTYPE_Q6K, n_rows, n_vecs, tile);                                                                        \
@@ -106,10 +118,12 @@ VEC_INLINE enum dtype tile_type(enum dtype type)
             many_tile(DTYPE_Q2K, n_rows, n_vecs, tile);                                                                        \
             break;                                                                                                             \
         case DTYPE_IQ3S:                                                                                                       \
-            many_tile(DTYPE_IQ3S, n_rows, n_vecs, tile);                                                                       \
+            if (MANY_SIX_APART)                                                                                                \
+                many_tile(DTYPE_IQ3S, n_rows, n_vecs, tile);                                                                   \
             break;                                                                                                             \
         case DTYPE_Q6:                                                                                                         \
-            many_tile(DTYPE_Q6, n_rows, n_vecs, tile);                                                                         \
+            if (MANY_SIX_APART)                                                                                                \
+                many_tile(DTYPE_Q6, n_rows, n_vecs, tile);                                                                     \
             break;                                                                                                             \
         default:                                                                                                               \
             many_tile(DTYPE_Q8, n_rows, n_vecs, tile);                                                                         \
@@ -119,13 +133,17 @@ TILE_OF(many_tile_full, QUANT_TILE_ROWS, QUANT_TILE_VECS)
 TILE_OF(many_tile_two, QUANT_TWO_ROWS, 2)
 TILE_OF(many_tile_tall, QUANT_TALL_ROWS, 1)
 
-// The panels that the next tiles want, from wherever they are to L2, while rows [row, row + rows) are multiplied.
-VEC_INLINE void many_fetch_panels(const struct many *m, const struct many_tile *next, int row, int rows)
+// What of the panels that the next tiles want `rows` rows fetch, while they are multiplied.
+VEC_INLINE ptrdiff_t many_panels_share(const struct many *m, int rows)
 {
-    const ptrdiff_t share = (PANEL_BLOCK * (ptrdiff_t)rows / m->rows + 63) / 64 * 64;
+    return (PANEL_BLOCK * (ptrdiff_t)rows / m->rows + 63) / 64 * 64;
+}
+// From wherever it is to L2.
+VEC_INLINE void many_fetch_panels(const struct many_tile *next, ptrdiff_t first, ptrdiff_t share)
+{
     for (int j = 0; j < QUANT_TILE_VECS; j++)
         for (ptrdiff_t b = 0; b < share; b += 64)
-            __builtin_prefetch(next->panel + j * next->panel_size + row / rows * share + b, 0, 2);
+            __builtin_prefetch(next->panel + j * next->panel_size + first + b, 0, 2);
 }
 
 // Fetches Y's lines, which no cache has, while a tile of tokens is multiplied. Rows [row, row + rows) of a block bring their
@@ -149,6 +167,7 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
                            int first_group, int groups, const struct many_next *next)
 {
     const int cols = m->args->cols;
+    const enum dtype of_tile = tile_type(type, m->args->type);
     const ptrdiff_t size = (ptrdiff_t)panel_bytes(cols);
     const char *panels = (const char *)m->args->x + first_token / VEC * size;
     for (int t = 0, vecs; t < tokens; t += vecs * VEC) {
@@ -169,20 +188,22 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
                          : vecs == QUANT_TILE_VECS ? QUANT_TILE_ROWS
                                                    : QUANT_TWO_ROWS,
                   n = tokens < next_token ? tokens - t : vecs * VEC;
-        for (int r = 0; r < rows; r += step) {
+        const ptrdiff_t share = many_panels_share(m, step);
+        ptrdiff_t fetched = 0;
+        for (int r = 0; r < rows; r += step, fetched += share) {
             tile.next = t == 0 ? many_fetch(type, m, next, r, r + step, vecs == 2) : (struct many_lines){NULL, 0};
-            many_fetch_panels(m, &after, r, step);
+            many_fetch_panels(&after, fetched, share);
             if (y)
                 many_fetch_outputs(y + t * m->args->ldy, m->args->ldy, r, step, n);
             tile.sums = m->sums + (ptrdiff_t)r * MANY_TOKENS + t;
             tile.w = m->block + r * MANY_COLS;
             tile.w_scales = m->block_scales + r * MANY_SCALES;
             if (vecs == QUANT_TILE_VECS)
-                many_tile_full(type, &tile);
+                many_tile_full(of_tile, &tile);
             else if (vecs == 2)
-                many_tile_two(type, &tile);
+                many_tile_two(of_tile, &tile);
             else
-                many_tile_tall(type, &tile);
+                many_tile_tall(of_tile, &tile);
         }
         if (y)
             transpose(y + t * m->args->ldy, m->args->ldy, m->sums + t, MANY_TOKENS, rows, n);

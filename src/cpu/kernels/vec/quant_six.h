@@ -31,6 +31,13 @@ VEC_INLINE __m256i one_bit(const uint8_t p[QUANT_GROUP / 8])
     return _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
 }
 
+// Four bits of each of a group's columns, in their order: a byte is two columns, the low four bits first.
+VEC_INLINE __m256i nibbles_in_order(const uint8_t p[QUANT_GROUP / 2])
+{
+    const __m256i twice = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_and_si256(_mm256_or_si256(twice, _mm256_slli_epi16(twice, 4)), _mm256_set1_epi8(15));
+}
+
 // A group's values in their order, and `plus` more.
 VEC_INLINE __m256i six_bit_group(enum dtype type, struct quants_at at, int plus)
 {
@@ -44,9 +51,7 @@ VEC_INLINE __m256i six_bit_group(enum dtype type, struct quants_at at, int plus)
         const __m256i pairs = _mm256_add_epi8(bits, _mm256_set1_epi8((char)plus));
         return type == DTYPE_Q2K ? pairs : _mm256_sub_epi8(pairs, _mm256_and_si256(one_bit(at.high), four));
     }
-    // A byte is two columns, the low four bits first.
-    const __m256i twice = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)at.low));
-    const __m256i nibbles = _mm256_and_si256(_mm256_or_si256(twice, _mm256_slli_epi16(twice, 4)), _mm256_set1_epi8(15));
+    const __m256i nibbles = nibbles_in_order(at.low);
     if (dtype_table(type))
         return _mm256_shuffle_epi8(six_bit_table(dtype_table(type), plus), nibbles);
     if (type == DTYPE_Q5K) // the bit counts -16

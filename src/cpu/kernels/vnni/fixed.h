@@ -26,6 +26,8 @@ enum {
     MANY_SCALES = 1,                       // of a row of a block
     PANEL_SUMS = 0,
     MANY_SIX_APART = 0,
+    MANY_NIBBLES = 0,
+    MANY_FOLDS = 0,
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
     TURNS = 4,                                            // see tile_sums()
     TURN_COLS = QUANT_GROUP / TURNS,
@@ -134,7 +136,7 @@ VEC_INLINE void tile_sums(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_T
                 name_lines(a, n_rows, g * TURNS + turn);
 #pragma GCC unroll 1
             for (int k = 0; k < TURN_COLS; k += 2) {
-                add_pair(n_rows, n_vecs, c, w, MANY_COLS, panel, a->panel_size);
+                add_pair(false, n_rows, n_vecs, c, w, MANY_COLS, panel, a->panel_size);
                 w += 2;
                 panel += 2 * VEC * sizeof *w;
             }
