@@ -18,7 +18,10 @@ inline void emulated_to_floats(float *to, const __half *from, int n)
 {
 #ifdef __F16C__
     for (int i = 0; i < n; i += 8) {
-        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i))));
+        emulated_halves eight;
+        memcpy(&eight, from + i, sizeof(eight));
+        auto floats = __builtin_ia32_vcvtph2ps256(eight);
+        memcpy(to + i, &floats, sizeof(floats));
     }
 #else
     for (int i = 0; i < n; i++) {

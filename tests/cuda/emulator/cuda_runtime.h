@@ -7,9 +7,8 @@
 // Environment, for tests: YALM_EMULATED_DEVICES=0 (count), _DRIVER=12020 (version), _CAPABILITY=7.5, _FREE=bytes, _SEED=n (order of threads
 // and blocks), _LAZY=0 (operations run at once).
 #pragma once
+#include "emulated_call.h"
 #include "emulated_types.h"
-
-#include <functional>
 
 #define __global__
 #define __device__
@@ -209,12 +208,12 @@ struct emulated_kernel {
     dim3 grid, block;
     size_t shared_bytes;
     bool together; // blocks wait for each other
-    std::function<void()> run;
+    emulated_call<void> run;
 };
 cudaError_t emulated_enqueue(const emulated_kernel &kernel, cudaStream_t stream);
 // Runs something of the host's in its turn, once `ready` says that it can: what waits for another device (nccl.cc).
-__attribute__((visibility("default"))) cudaError_t emulated_enqueue_when(cudaStream_t stream, std::function<bool()> ready,
-                                                                         std::function<void()> run);
+__attribute__((visibility("default"))) cudaError_t emulated_enqueue_when(cudaStream_t stream, emulated_call<bool> ready,
+                                                                         emulated_call<void> run);
 
 template <class... Parameters>
 cudaError_t emulated_launch(const char *name, void (*kernel)(Parameters...), bool together, dim3 grid, dim3 block,

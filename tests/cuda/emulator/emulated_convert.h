@@ -4,15 +4,17 @@
 
 #include "emulated_math.h"
 
+// F16C by the compilers' own names: <immintrin.h>, which has the others, takes each file as long to read as all the rest.
 #ifdef __F16C__
-#include <immintrin.h>
+typedef short emulated_halves __attribute__((vector_size(16)));
+typedef float emulated_floats __attribute__((vector_size(16)));
 #endif
 
 inline float emulated_half_to_float(uint16_t half)
 {
 #ifdef __F16C__
     if ((half & 0x7c00u) != 0x7c00u) {
-        return _cvtsh_ss(half);
+        return __builtin_ia32_vcvtph2ps(emulated_halves{(short)half})[0];
     }
 #endif
     uint32_t magnitude = half & 0x7fffu;
@@ -33,7 +35,7 @@ inline uint16_t emulated_float_to_half(float value)
         return 0x7fff; // CUDA's one NaN
     }
 #ifdef __F16C__
-    return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+    return (uint16_t)__builtin_ia32_vcvtps2ph(emulated_floats{value}, 0)[0]; // to the nearest
 #else
     uint32_t sign = bits >> 16 & 0x8000u;
     if (magnitude >= 0x477ff000u) { // 65520 and more round to infinity

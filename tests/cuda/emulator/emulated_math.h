@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __AVX2__
-#include <immintrin.h>
+#ifdef __SSE4_1__
+#include <smmintrin.h>
 #endif
 
 template <class T> T __ldg(const T *address)
@@ -85,7 +85,7 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
 {
     const unsigned pairs = (selector & 0xff) | (selector & 0xff00) << 8, digits = (pairs & 0xf000f) | (pairs & 0xf000f0) << 4;
     const uint64_t bytes = (uint64_t)y << 32 | x;
-#ifdef __AVX2__
+#ifdef __SSE4_1__
     const __m128i which = _mm_cvtsi32_si128((int)(digits & 0x07070707));
     const unsigned found = (unsigned)_mm_cvtsi128_si32(_mm_shuffle_epi8(_mm_cvtsi64_si128((long long)bytes), which));
 #else
@@ -98,7 +98,7 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
 // sum + the products of four signed bytes.
 inline int __dp4a(int a, int b, int sum)
 {
-#ifdef __AVX2__
+#ifdef __SSE4_1__
     const __m128i wide_a = _mm_cvtepi8_epi16(_mm_cvtsi32_si128(a)), wide_b = _mm_cvtepi8_epi16(_mm_cvtsi32_si128(b));
     const uint64_t two = (uint64_t)_mm_cvtsi128_si64(_mm_madd_epi16(wide_a, wide_b));
     return (int)((unsigned)sum + (unsigned)two + (unsigned)(two >> 32));

@@ -39,7 +39,7 @@ void memory_open(void);
 void memory_close(void);
 
 // Runs `run` after what is in the stream, when somebody waits for it; or records it where the stream is being captured.
-cudaError_t stream_enqueue(cudaStream_t stream, std::function<void()> run);
+cudaError_t stream_enqueue(cudaStream_t stream, emulated_call<void> run);
 bool stream_capturing(cudaStream_t stream); // null: any stream
 cudaError_t stream_spoil(cudaStream_t stream);
 void streams_finish(bool blocking_only);

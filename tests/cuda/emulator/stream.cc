@@ -10,9 +10,9 @@
 #include <memory>
 
 struct operation {
-    std::function<void()> run;
+    emulated_call<void> run;
     std::shared_ptr<const emulated_kernel> kernel; // null: something else
-    std::function<bool()> ready;                   // whether it can run, asked again and again; null: it can
+    emulated_call<bool> ready;                     // whether it can run, asked again and again; null: it can
 };
 
 struct emulated_graph {
@@ -161,12 +161,12 @@ static cudaError_t enqueue(cudaStream_t stream, operation next)
     return runtime_usable();
 }
 
-cudaError_t stream_enqueue(cudaStream_t stream, std::function<void()> run)
+cudaError_t stream_enqueue(cudaStream_t stream, emulated_call<void> run)
 {
     return enqueue(stream, {std::move(run), nullptr, nullptr});
 }
 
-cudaError_t emulated_enqueue_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> run)
+cudaError_t emulated_enqueue_when(cudaStream_t stream, emulated_call<bool> ready, emulated_call<void> run)
 {
     auto lock = runtime_lock();
     return enqueue(stream, {std::move(run), nullptr, std::move(ready)});

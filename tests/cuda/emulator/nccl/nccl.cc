@@ -37,7 +37,7 @@ struct communicator {
 };
 using shared_communicator = std::shared_ptr<communicator>; // graphs keep it, too
 
-static int enqueue(cudaStream_t stream, std::function<bool()> ready, std::function<void()> run)
+static int enqueue(cudaStream_t stream, emulated_call<bool> ready, emulated_call<void> run)
 {
     return emulated_enqueue_when(stream, ready, run) == cudaSuccess ? SUCCESS : 1;
 }
