@@ -5,7 +5,7 @@ import shutil
 
 import hf
 import pytest
-from harness import ROOT, convert_directory
+from harness import ROOT, THOROUGH, convert_directory
 
 PROMPT = "Once upon a time there was a little fox. The little fox was happy. The little fox"
 
@@ -110,8 +110,10 @@ def test_a_head_that_cannot_be_had(program, headed):
     assert b"MTP head         yes" in headed.ok("-m", "info") and b"MTP" not in program.ok("-m", "info")
 
 
+@pytest.mark.skipif(not THOROUGH, reason="it measures the machine for seconds")
 def test_throughput_speculates_where_it_is_asked(headed):
-    assert b"tg8" in headed.ok("-m", "throughput", "-p", 0, "-n", 8, "--repetitions", 1, "-q", "--speculate", "mtp")
+    measured = ("-m", "throughput", "-t", 1, "-p", 0, "-n", 8, "--repetitions", 1, "-q")
+    assert b"tg8" in headed.ok(*measured, "--speculate", "mtp")
 
 
 def test_what_is_refused(program, ids_only, tmp_path):
