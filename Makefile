@@ -286,7 +286,7 @@ $(BUILD)/tests/%: tests/%.c $(STATIC)
 
 # What the short suite does not run under AddressSanitizer: NUMBERS of tests/run.py, and the CUDA half's.
 UNRUN := $(if $(THOROUGH),,$(if $(filter asan,$(VARIANT)),\
-             engine/test_forward engine/test_together cpu/test_sparq cpu/test_limits cuda/%))
+             engine/test_forward engine/test_methods engine/test_together cpu/test_sparq cpu/test_limits cuda/%))
 test-programs: $(filter-out $(UNRUN:%=$(BUILD)/tests/%),$(TEST_PROGRAMS) $(TEST_HELPERS))
 fuzzers: $(FUZZERS)
 

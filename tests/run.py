@@ -98,16 +98,18 @@ THOROUGH_ROOMS = ("bench",)
 THREADED_PROGRAMS = ("cpu/test_team", "engine/test_session")
 # Of the programs under AddressSanitizer it leaves out those that compare numbers for minutes, by kernels whose own tests are
 # watched, and what measures the machine.
-NUMBERS = ("engine/test_forward", "engine/test_together", "cpu/test_sparq", "cpu/test_limits")
+NUMBERS = ("engine/test_forward", "engine/test_methods", "engine/test_together", "cpu/test_sparq", "cpu/test_limits")
 # Of the Python tests under AddressSanitizer, and of the emulated GPU's, it leaves out numbers (the release build's tests judge
 # them), and what takes minutes.
 NUMBERS_OF_CLI = (
     "perplexity or throughput or measures or quality or passkey or nomad or calibrate or activations or bf12"
 )
 NUMBERS_OF_CLI += " or killed_converter or longest_line or any_number_of_threads or test_memory"
+NUMBERS_OF_SERVE = "keep_nobody_waiting"
 BRIEFLY = {
     "asan/cli": f"not ({NUMBERS_OF_CLI})",
     "asan/parity": "not (bundled or scalar)",
+    "asan/serve": f"not ({NUMBERS_OF_SERVE})",
     "asan/chat": "not 20000000",
     "asan/text": "not megabyte",
     "release/text": "not (megabyte and (mistral_nemo or tokenizer.model))",
@@ -132,8 +134,15 @@ SLOW = "throughput or passkey or 8_bit or document or memory or choices or syste
 SLOW += " or more_conversations or scoring_reads or perplexity_through or checkpoints or turns or activations or cache_types"
 SLOW += " or sparq or windows or answers_are_the_same or (whatever_else_goes_on and not dense) or is_the_reference"
 SLOW += " or longest_line or leaves or at_work or end_does_not_wait or refused or cannot_be_had or measures_take or it_reads"
-# The release has these by the best one, and what the sanitizer leaves out; the rest of these rooms runs there.
-BESIDE_ASAN = {"serve": f"{ROUNDED['serve']} or test_stress", "cli": f"{ROUNDED['cli']} or {NUMBERS_OF_CLI}"}
+# The release has these by the best one, and what the sanitizer leaves out; the rest of these rooms runs there. In the last two
+# nothing depends on rounding, and the sanitizer has all.
+BESIDE_ASAN = {
+    "serve": f"{ROUNDED['serve']} or test_stress or {NUMBERS_OF_SERVE}",
+    "cli": f"{ROUNDED['cli']} or {NUMBERS_OF_CLI}",
+    "chat": "20000000",
+    "text": "megabyte",
+}
+WITH_ASAN = ("grammar", "speech")
 # (A chat's texts come as a completion's do.)
 FORCED_BRIEFLY = {
     ("scalar", room): f"({which.replace(' or test_chat', '')}) and not ({SLOW})" for room, which in ROUNDED.items()
@@ -160,7 +169,9 @@ ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
-    "PYTHONDONTWRITEBYTECODE": "1",
+    # The converter, which tests start a hundred times, is compiled once; not beside its sources.
+    "PYTHONDONTWRITEBYTECODE": "",
+    "PYTHONPYCACHEPREFIX": str(LOGS / "compiled"),
 }
 
 
@@ -331,6 +342,7 @@ def plan(parts, fuzz_seconds, thorough):
     if "release" in parts:
         others = (CUDA_ROOM, *(() if thorough else THOROUGH_ROOMS))
         rest = BESIDE_ASAN if "asan" in parts and not thorough else None
+        others = (*others, *(WITH_ASAN if rest else ()))
         jobs += [*pytest_jobs("release", leave_out=others, thorough=thorough, only=rest), *cmocka_jobs("release")]
     for variant in parts & {"asan", "release"}:
         for isa, rooms in forced(variant):

@@ -235,7 +235,7 @@ FAULTS = (
         "src/text/merge.c",
         "*rule = (struct merge_rule){left, right, (uint32_t)i, result};",
         "*rule = (struct merge_rule){left, right, (uint32_t)(n - 1 - i), result};",
-        ("release/text/test_tokenizer*", "release/text.py"),
+        ("release/text/test_tokenizer*", "asan/text.py"),
     ),
     Fault(
         "penalty: a negative logit of a repeated token is divided",
@@ -256,14 +256,14 @@ FAULTS = (
         "src/chat/filters.c",
         'return strip(as_text(run, value), argument(a, 0, "chars", none()), BOTH);',
         'return strip(as_text(run, value), argument(a, 0, "chars", none()), LEFT);',
-        ("release/chat.py",),
+        ("asan/chat.py",),
     ),
     Fault(
         "grammar: a node of the vocabulary's trie ends a token too late",
         "src/grammar/tree.c",
         "next.end = at;",
         "next.end = at + (at < node.end);",
-        ("release/grammar.py", "release/serve.py"),
+        ("asan/grammar.py", "release/serve.py"),
     ),
     # ------------------------------------------------------------------ what comes from outside
     Fault(
