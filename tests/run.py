@@ -169,9 +169,7 @@ ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
-    # The converter, which tests start a hundred times, is compiled once; not beside its sources.
-    "PYTHONDONTWRITEBYTECODE": "",
-    "PYTHONPYCACHEPREFIX": str(LOGS / "compiled"),
+    "PYTHONDONTWRITEBYTECODE": "",  # the converter, which tests start a hundred times, is compiled once
 }
 
 

@@ -73,7 +73,7 @@ $(CUDA_STATIC): $(CUDA_OBJECTS)
 
 $(BUILD)/tests/cuda/%: tests/cuda/%.cc $(CUDA_STATIC) $(STATIC)
 	@mkdir -p $(@D)
-	$(CXX) $(CXX_BASE) $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(CUDA_STATIC) $(STATIC) $(LIBS) -lcmocka
+	$(CXX) $(CXX_BASE) $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $< $(CUDA_STATIC) $(STATIC) $(LIBS) -lcmocka
 
 # Two languages, since the backends' headers share names.
 $(BUILD)/tests/cuda/selections/cpu.o: tests/cuda/selections/cpu.c $(BUILD)/settings
