@@ -278,8 +278,8 @@ YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int
 YALM_API int yalm_expect(yalm_session *session, const int32_t *tokens, int n);
 
 // What the model's MTP head thinks likeliest behind all that the session has evaluated and `token`, token after token: on a CPU
-// among the first 32,768 ids alone, where these make up the text. Nothing of the session changes. Returns how many of n it has:
-// 0 where no head is open, where expected tokens lie ahead, and where the last token was not evaluated by this session's
+// among the first 32,768 ids alone, where the text has few others. Nothing of the session changes. Returns how many of n it
+// has: 0 where no head is open, where expected tokens lie ahead, and where the last token was not evaluated by this session's
 // yalm_eval().
 YALM_API int yalm_guess(yalm_session *session, int32_t token, int32_t *tokens, int n);
 

@@ -134,8 +134,8 @@ SLOW = "throughput or passkey or 8_bit or document or memory or choices or syste
 SLOW += " or more_conversations or scoring_reads or perplexity_through or checkpoints or turns or activations or cache_types"
 SLOW += " or sparq or windows or answers_are_the_same or (whatever_else_goes_on and not dense) or is_the_reference"
 SLOW += " or longest_line or leaves or at_work or end_does_not_wait or refused or cannot_be_had or measures_take or it_reads"
-# The release has these by the best one, and what the sanitizer leaves out; the rest of these rooms runs there. In the last two
-# nothing depends on rounding, and the sanitizer has all.
+# The release has these by the best one, and what the sanitizer leaves out; the rest of these rooms runs there. In
+# chat and text nothing depends on rounding, and the sanitizer has all.
 BESIDE_ASAN = {
     "serve": f"{ROUNDED['serve']} or test_stress or {NUMBERS_OF_SERVE}",
     "cli": f"{ROUNDED['cli']} or {NUMBERS_OF_CLI}",

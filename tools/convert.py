@@ -181,9 +181,9 @@ def parse_arguments() -> argparse.Namespace:
         "--bits",
         type=bits_a_weight,
         metavar="N",
-        help="with --dtype q4: bits a weight, on average, of the layers' matrices, beside which classifier and embedding have "
-        f"theirs to give or take, from {LEAST_BITS} to {MOST_BITS}: above {ENOUGH_BITS} some are q5, q6 and q8, below it q3 "
-        f"and q2, the most sensitive the finest (default: {DEFAULT_BITS})",
+        help=f"with --dtype q4: bits a weight of the layers' matrices, from {LEAST_BITS} to {MOST_BITS}, whose bytes and the "
+        f"classifier's and embedding's are shared out among all: above {ENOUGH_BITS} some are q5, q6 and q8, below it q3 and "
+        f"q2, the most sensitive the finest (default: {DEFAULT_BITS})",
     )
     parser.add_argument(
         "--lora",
@@ -353,7 +353,8 @@ def convert(arguments: argparse.Namespace) -> int:
     types = matrix_types(plan)
     warnings = config.warnings + tokenizer.warnings
     if tokenizer.facts["type"] == "none":
-        unread = " (tiktoken.model is not Kimi's)" if (source.path / "tiktoken.model").exists() else ""
+        kimi = " (tiktoken.model is read where tokenizer_class is TikTokenTokenizer)"
+        unread = kimi if (source.path / "tiktoken.model").exists() else ""
         warnings.append(f"{where}: no tokenizer.json or tokenizer.model{unread}: the model will take token ids only")
     costs = report(plan)
     if len(types) > 1 and not arguments.dtype and not arguments.keep and not costs:

@@ -87,8 +87,8 @@ yalm_status mtp_memory(const yalm_model *model, const struct backend *backend, c
     return status;
 }
 
-// Guesses from the classifier's first rows cost less, and miss tokens of other rows. Where such a guess leaves out the part s
-// of what a token reads, misses of 1.3 s to 2 s make up for that: with 1 to 3 guesses, of which 60 to 80 % come.
+// Guesses from the classifier's first rows cost less, and miss tokens of other rows. If a guess leaves out a share of what a
+// token reads, as large a share of misses, times 1.3 to 2, makes up for that: with 1 to 3 guesses, of which 60 to 80 % come.
 static double bearable_misses(const yalm_model *model)
 {
     const struct matrix *w = &model->mtp_weights.classifier;

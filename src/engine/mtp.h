@@ -13,7 +13,7 @@ struct mtp {
     int32_t *tokens; // (chunk)
     int room, n;
     int n_logits;  // that the next guesses are of: MTP_ROWS or all
-    double misses; // as many of a text's tokens may be others than the first MTP_ROWS, for these to be enough: a share of 1
+    double misses; // the largest share of a text's tokens beyond MTP_ROWS with which these are enough
     int32_t last;  // the token by which the last row was made; -1: not known
     int64_t from, base, done; // the head has read positions base … done - 1
 };

@@ -15,8 +15,8 @@ import numpy as np
 from .grids import MOST_SCALE, TARGETS, inverses, nearest_by, search, whole_scales
 from .packing import GROUP, groups_of
 
-# A text of some thousand tokens is not all texts. What columns have in common counts for so much, and so much of the median
-# of A's diagonal, where columns are read at all, is added to it. The mean would follow a few columns of huge activations.
+# A text of some thousand tokens is not all texts. What two columns have in common counts COMMON; EVERY times the median of
+# A's diagonal, where columns are read at all, is added to it. The mean would follow a few columns of huge activations.
 COMMON, EVERY = 0.85, 0.5
 LAZY = 256  # columns, whole groups
 

@@ -5,7 +5,7 @@ error for each of its bytes is taken, until none fits. What a step saves is the 
 type's error falls by. Both were measured (docs/quantisation.md). What is multiplied by the same input, in one go, has
 one type: q and k, gate and up, and all experts of a layer that are chosen among. Of these a token meets a few alone.
 
-The classifier and the embedding take part: the layers have the bytes that they leave, or they what the layers leave.
+The classifier and the embedding take part: bytes that they leave go to the layers, and the other way round.
 """
 
 import dataclasses

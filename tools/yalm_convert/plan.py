@@ -31,7 +31,7 @@ from .source import shown
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
 MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, "q8", "q6", "q5", "q4", "q3", "q2")
 # What --dtype makes of the classifier, where that is not itself: it is more sensitive than the layers. An embedding
-# that is not the classifier as well is less so.
+# that is not the classifier as well is less so. With q4 a mixture has their bytes to share out.
 CLASSIFIER = {"q5": "q6", "q4": "q6", "q3": "q6", "q2": "q6"}
 LOOKED_UP = {"q4": "q5", "q3": "q5", "q2": "q5"}  # for layers, beside the embedding
 INPUTS = {"q6": "q8", "q5": "q8", "q4": "q8", "q3": "q8", "q2": "q8"}  # small matrices, of which nothing is measured

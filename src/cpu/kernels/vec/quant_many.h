@@ -71,8 +71,8 @@ VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, c
 }
 
 // A block of most types is as q8's. q4's has nibbles; MANY_SIX_APART: six-bit integers have a tile of their own; and so have
-// those with minima, with two scales a group, and MANY_FOLDS: those of `of_w`, where it shares these kernels, with scales that
-// their integers are multiplied by.
+// those with minima and with two scales a group. MANY_FOLDS: so has W's own type `of_w`, which may not be the kernels', where
+// integers are multiplied by their scales.
 VEC_INLINE enum dtype tile_type(enum dtype type, enum dtype of_w)
 {
     if (MANY_SCALES == 1) // vnni/fixed.h
@@ -133,7 +133,7 @@ TILE_OF(many_tile_full, QUANT_TILE_ROWS, QUANT_TILE_VECS)
 TILE_OF(many_tile_two, QUANT_TWO_ROWS, 2)
 TILE_OF(many_tile_tall, QUANT_TALL_ROWS, 1)
 
-// What of the panels that the next tiles want `rows` rows fetch, while they are multiplied.
+// Bytes of the next tiles' panels that are fetched while `rows` rows are multiplied.
 VEC_INLINE ptrdiff_t many_panels_share(const struct many *m, int rows)
 {
     return (PANEL_BLOCK * (ptrdiff_t)rows / m->rows + 63) / 64 * 64;
