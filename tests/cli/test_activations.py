@@ -189,7 +189,10 @@ def test_tiles_take_every_type_of_weights(program, isas, tmp_path):
     if "amx" not in isas:
         pytest.skip("no amx here")
     for dtype in ("fp32", "q8", "q4"):
-        path = convert_directory(ROOT / "models/fable-4m", tmp_path / f"{dtype}.bin", "--dtype", dtype)
+        few = (
+            ("--bits", "4.3") if dtype == "q4" else ()
+        )  # with more some are q8, which tiles take as bfloat16 beside bytes
+        path = convert_directory(ROOT / "models/fable-4m", tmp_path / f"{dtype}.bin", "--dtype", dtype, *few)
         model = type(program)(program.binary, path)
         model.ok(*TEXT, "--save-logits", tmp_path / "base", "--set", "machine.isa=avx512vnni", "--kv", "fp32")
         done = model(*TEXT, "--kl-base", tmp_path / "base", "--kv", "fp32", "--set", "machine.isa=amx")
