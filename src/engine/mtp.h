@@ -12,9 +12,9 @@ struct mtp {
     float *logits;   // (vocab_size), of its last evaluation that was asked for some
     int32_t *tokens; // (chunk)
     int room, n;
-    int n_logits;  // that the next guesses are of: MTP_ROWS or all
-    double misses; // the largest share of a text's tokens beyond MTP_ROWS with which these are enough
-    int32_t last;  // the token by which the last row was made; -1: not known
+    int n_logits;             // that the next guesses are of: MTP_ROWS or all
+    double misses;            // the largest share of a text's tokens beyond MTP_ROWS with which these are enough
+    int32_t last;             // the token by which the last row was made; -1: not known
     int64_t from, base, done; // the head has read positions base … done - 1
 };
 

@@ -1,5 +1,5 @@
-// Where weights are moved to on a machine of several memory nodes. The test needs none: nodes_of() and nodes_move() are its own,
-// and write down what they are asked.
+// Where weights are moved to on a machine of several memory nodes. The test needs none: nodes_of() and nodes_move() are its
+// own, and write down what they are asked.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
