@@ -85,11 +85,8 @@ def test_gguf(monkeypatch, convert, tmp_path):
 def test_its_tokenizer_is_named(directory, monkeypatch, capsys, tmp_path):
     (directory / "tiktoken.model").write_text("IQ== 0\n")
     code, _, err = hf.call(monkeypatch, capsys, directory, tmp_path / "model.bin")
-    assert (
-        code == 0
-        and "tokenizer.model (tiktoken.model is read where tokenizer_class is TikTokenTokenizer): the model will take token ids only"
-        in err
-    ), err
+    assert code == 0
+    assert "(tiktoken.model is read where tokenizer_class is TikTokenTokenizer): the model will take token ids" in err
 
 
 @pytest.mark.parametrize(
