@@ -403,12 +403,25 @@ def test_patterns_are_spelled_out():
 
 UNKNOWN_PATTERNS = (
     r"^a \w+ \bx a{2}+ $* (a)\1 [a[^b]] [a[b&&[^c]]] [a&&b] [a&&[b]] [^a&&[^b]] [&&[^b]] \p{Greek} \p{Cn} (?<=a)b (?i)a "
+    r"[a[b[c]]] [a-[z]] [[a]-z] [a[-z]] [a[y-]z] [a[]b]] [[:alpha:]] [a[:digit:]] "
     r"(?i:ß) (?i:\p{L}) [a \x41 (?>a) \h [\S]"
 )
 
 
 @pytest.mark.parametrize(
-    "pattern", [*UNKNOWN_PATTERNS.split(), "a{,3}", "(?<n>a)", "a|*b", "(+a)", "?", "(*UTF)a", "(?:+a)"]
+    "pattern",
+    [
+        *UNKNOWN_PATTERNS.split(),
+        "a{,3}",
+        "(?<n>a)",
+        "a|*b",
+        "(+a)",
+        "?",
+        "(*UTF)a",
+        "(?:+a)",
+        "[" * 5000,
+        "[a&&[^" * 2000,
+    ],
 )
 def test_patterns_refused(pattern):
     with pytest.raises(ModelError) as refused:

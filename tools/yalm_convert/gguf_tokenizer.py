@@ -57,7 +57,8 @@ CASED = (
     "1e900-1e943"
 )
 DEEPSEEK_LLM = (
-    r"[\r\n]", rf"\s?[{patterns.characters(CASED)}]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}",
+    r"[\r\n]", rf"\s?[{patterns.characters(CASED)}]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+    r"\s+$", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}",
 )  # fmt: skip
 SEED = QWEN2.replace(r" ?[^\s\p{L}\p{N}]+[\r\n]*", r" ?[^\s\p{L}\p{N}\r\n]+")
 BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"

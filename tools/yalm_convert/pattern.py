@@ -98,21 +98,22 @@ def _property(name: str, pattern: str) -> str:
     return rf"\p{{{name}}}" + "".join(map(_ranges, added))
 
 
-def _class(pattern: str, at: int) -> tuple:
+def _class(pattern: str, at: int, outermost: bool = True) -> tuple:
     """The class that begins with '[' at `at`, translated, and where it ends. What a class without a negation has without
-    another's characters, [a&&[^b]], is a lookahead before it; a class within it, [a[b]], is part of it."""
+    another's characters, [a&&[^b]], is a lookahead before it; a class within it, [a[b]], is part of it. The other has no
+    class within it, nor what would then mean something else: ranges, a ']' that does not end it, [:alpha:]."""
     out, i = "[", at + 1
     if pattern.startswith("^", i):
         out, i = "[^", i + 1
     first = i
     while not (pattern.startswith("]", i) and i > first):
-        if pattern.startswith("&&[^", i) and i > first and out[1] != "^":
-            without, end = _class(pattern, i + 2)
-            if without[0] == "[" and pattern.startswith("]", end):
+        if outermost and pattern.startswith("&&[^", i) and i > first and out[1] != "^":
+            without, end = _class(pattern, i + 2, False)
+            if pattern.startswith("]", end):
                 return f"(?:(?![{without[2:]}){out}])", end + 1
-        if pattern.startswith("[", i) and not pattern.startswith("[^", i):
-            within, end = _class(pattern, i)
-            if within.startswith("["):
+        if outermost and pattern.startswith("[", i) and not pattern.startswith(("[^", "[]", "[-", "[:"), i):
+            within, end = _class(pattern, i, False)
+            if "-" not in (pattern[i - 1], pattern[end - 2], pattern[end : end + 1]):
                 out, i = out + within[1:-1], end
                 continue
         match = CLASS_TOKEN.match(pattern, i)

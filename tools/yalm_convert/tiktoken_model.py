@@ -15,7 +15,7 @@ from . import pattern as patterns
 from .errors import ModelError
 from .source import read_text, shown
 from .tokenizer_json import TokenizerData
-from .vocabulary import NORMAL, Vocabulary
+from .vocabulary import MAX_PIECE, NORMAL, Vocabulary
 
 CLASS = "TikTokenTokenizer"  # tokenizer_class of tokenizer_config.json
 UPPER, LOWER = (rf"[\p{{{case}}}\p{{Lm}}\p{{Lo}}\p{{M}}&&[^\p{{Han}}]]" for case in (r"Lu}\p{Lt", "Ll"))
@@ -50,8 +50,9 @@ def halves(token: Token, ranks: dict) -> Optional[tuple]:
 
 
 def merges_of(ranks: dict) -> list:
-    """The pairs that merge, best first. ranks: each token's, lowest first."""
-    found = (halves(token, ranks) for token in sorted(ranks, key=ranks.get))
+    """The pairs that merge, best first. ranks: each token's, lowest first. Of tokens too long for a model file nothing is
+    made: they are refused by their names."""
+    found = (halves(token, ranks) for token in sorted(ranks, key=ranks.get) if len(token) <= MAX_PIECE)
     return [pair for pair in found if pair]
 
 

@@ -1,4 +1,4 @@
-// Something to do later, with what it takes. (As std::function, whose header takes each file as long to read as half of the rest.)
+// Something to do later, with what it takes. (As std::function, whose header alone takes half as long to read as the rest.)
 #pragma once
 
 template <class R> class emulated_call
