@@ -3,7 +3,7 @@
 
 bool as_vectors(const struct cuda_state *s, int n)
 {
-    return n == 1 || s->turns;
+    return n <= SEVERAL || s->turns;
 }
 
 // What a step's product will read: the rows that each of its blocks begins with.

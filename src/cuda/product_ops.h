@@ -1,8 +1,9 @@
-// The ops that are products. One token's read each matrix once, as vectors; many tokens' are cuBLASLt's.
+// The ops that are products. A few tokens' read each matrix once, as vectors; many tokens' are cuBLASLt's.
 #pragma once
 #include "cuda/ops.h"
 
-// Whether n tokens' products are vectors' (matvec.cuh): one's, and those of tokens apart (apart.cu).
+// Whether n tokens' products are vectors' (matvec.cuh, several.cuh): up to SEVERAL, and tokens apart (apart.cu). By cuBLASLt
+// eight tokens with a quantised matrix would move 4.6 to 5.1 bytes for each weight instead of 0.56 to 1.06.
 bool as_vectors(const struct cuda_state *s, int n);
 // The type of what a step leaves: that which the product takes that reads it.
 enum dtype type_for_reader(const struct pass *r, const struct step *step);

@@ -47,7 +47,6 @@ SPILLS = {
     "attend_decode_int8ILi256ELi8E": 48,
     "attend_fp32ILi512E": 24,  # on sm_80 alone
     "attend_prefill_fp16ILi128E6__half": 36,
-    "few_quant_kernelI3q4nLb0E": 4,  # one register, before sm_90
     "step_kernel": 96,  # where a phase begins, not in its loops
 }
 

@@ -1,9 +1,7 @@
-// Quantised weights, what the other tests leave out: products of few tokens, many tokens' by slabs of any size, weights at the
-// ends of fp16's range, values that are no numbers. (Embedding, one token's products and experts of every type:
-// test_elementwise, test_matvec, test_experts.)
+// Quantised weights, what the other tests leave out: many tokens' products by slabs of any size, weights at the ends of fp16's
+// range, values that are no numbers. (Embedding, few tokens' products and experts of every type: test_elementwise, test_matvec,
+// test_several, test_experts.)
 #include "weights_testing.h"
-
-enum { MOST_FEW = 16 }; // tokens whose products read the matrix as it is
 
 struct product_case {
     enum dtype type;
@@ -28,19 +26,18 @@ static std::vector<double> split_tokens(uint64_t *seed, const struct product_cas
 }
 
 // A slab's weights are rounded to fp16 once more, to 2^-11 of themselves or 2^-39 of what their scales allow; e5m2's are fp16
-// as they are. Few tokens' are not rounded at all.
+// as they are.
 static void check_product(const struct product_case &c, const struct weights *w, const std::vector<double> &x,
                           const std::vector<float> &bias, const std::vector<float> &y, const std::vector<float> &found)
 {
-    const bool few = c.n <= MOST_FEW;
-    const double rounding = few || c.type == DTYPE_FP8_E5M2 ? 0 : 0x1p-11, least = few ? 0 : 0x1p-37 * c.scale * c.cols;
+    const double rounding = c.type == DTYPE_FP8_E5M2 ? 0 : 0x1p-11, least = 0x1p-37 * c.scale * c.cols;
     for (int t = 0; t < c.n; t++) {
         const std::vector<double> with(x.begin() + (size_t)t * c.cols, x.begin() + (size_t)(t + 1) * c.cols);
         for (int r = 0; r < c.rows; r++) {
             double magnitude;
             const double expected =
                 dot(w, r, with, &magnitude) + (c.bias ? bias[r] : 0) + (c.add ? y[(size_t)t * c.rows + r] : 0);
-            const double sums = (few ? c.cols / 32.0 + 40 : c.cols + 4) * 0x1p-24 * (magnitude + 2 * c.scale);
+            const double sums = (c.cols + 4) * 0x1p-24 * (magnitude + 2 * c.scale);
             assert_near(found[(size_t)t * c.rows + r], expected, sums + rounding * magnitude + least, dtype_names[c.type], t,
                         r);
         }
@@ -92,6 +89,7 @@ static void test_products(void **)
             options++;
         }
         run_product(matmul, {type, 1, 40, 18, 1, true, true, 1, false});
+        run_product(matmul, {type, 37, 70, 9, 7, true, false, 1, true});
         run_product(matmul, {type, 600, 24, 17, 600, false, false, 1, false});
         for (int slab_rows : {1, 7, 36, 270, 511, 900}) {
             run_product(matmul, {type, slab_rows < 40 ? 37 : 600, 40, 17, slab_rows, true, slab_rows % 2 == 0, 1, false});
@@ -100,74 +98,25 @@ static void test_products(void **)
     matmul_close(matmul);
 }
 
-// Without a slab's room: a byte.
-static void test_few_tokens(void **)
-{
-    struct matmul *matmul = open_matmul();
-    for (enum dtype type : quantised_types) {
-        int options = 0;
-        for (int n = 1; n <= 9; n++) {
-            for (bool split : {false, true}) {
-                const int rows = n % 2 ? 37 : 1, cols = n % 3 ? 250 + n : 512;
-                run_product(matmul, {type, rows, cols, n, 0, (options & 1) != 0, !split && (options & 2) != 0, 1, split});
-                options++;
-            }
-        }
-        for (int cols : {1, 2, 31, 33, 47, 64, 100, 256, 264, 272, 4104, 4368, 8704}) {
-            run_product(matmul, {type, 19, cols, 3, 0, (options & 1) != 0, (options & 2) != 0, 1, false});
-            options++;
-        }
-        run_product(matmul, {type, 1601, 40, 2, 0, true, false, 1, false});  // blocks of more tiles than sums have room for
-        run_product(matmul, {type, 601, 4608, 2, 0, false, true, 1, false}); // likewise, and two passes over the columns
-        run_product(matmul, {type, 5, 96, MOST_FEW, 0, true, true, 1, false});
-    }
-    matmul_close(matmul);
-}
-
-// One token's infinity is its own affair.
-static void test_few_apart(void **)
-{
-    uint64_t seed = 5;
-    const int rows = 20, cols = 256, n = 3;
-    for (enum dtype type : quantised_types) {
-        const struct weights w = random_weights(&seed, type, rows, cols);
-        std::vector<half> x(n * cols, __float2half_rn(1.0f));
-        x[cols + 7] = __ushort_as_half(0x7c00);
-        half *device_x = device_copy(x);
-        float *y = device_nan<float>(n * rows);
-        yalm_error error = {};
-        assert_ok(matmul_few(y, device_x, &w.device, NULL, n, 1, false, 0, &error), error);
-        assert_cuda(cudaDeviceSynchronize());
-        const std::vector<float> found = host_copy(y, n * rows);
-        for (int i = 0; i < n * rows; i++) {
-            assert_true(isfinite(found[i]) == (i / rows != 1));
-        }
-        free_weights(&w);
-        cudaFree(device_x);
-        cudaFree(y);
-    }
-}
-
 // Products and embeddings of weights that fp16 would not hold, or hold to a few bits. A group's scale is fp16 itself, so the
 // smallest ones have lost their own digits already.
 static void test_ranges(void **)
 {
     struct matmul *matmul = open_matmul();
-    for (int n : {3, 17}) {
-        for (double scale : {1e-3, 1e-1, 1e3, 1e5, 3e6}) {
-            run_product(matmul, {DTYPE_Q8, 9, 70, n, 4, true, true, scale, false});
+    const int n = 9;
+    for (double scale : {1e-3, 1e-1, 1e3, 1e5, 3e6}) {
+        run_product(matmul, {DTYPE_Q8, 9, 70, n, 4, true, true, scale, false});
+    }
+    for (double scale : {1e-5, 1e-3, 1e3, 1e5}) {
+        run_product(matmul, {DTYPE_Q4, 9, 70, n, 4, true, true, scale, false});
+    }
+    for (enum dtype type : {DTYPE_FP8, DTYPE_Q4N, DTYPE_Q5, DTYPE_Q6}) {
+        for (double scale : {1e-30, 1e-9, 1e-4, 1e5, 1e9, 1e30}) {
+            run_product(matmul, {type, 9, 70, n, 4, true, true, scale, false});
         }
-        for (double scale : {1e-5, 1e-3, 1e3, 1e5}) {
-            run_product(matmul, {DTYPE_Q4, 9, 70, n, 4, true, true, scale, false});
-        }
-        for (enum dtype type : {DTYPE_FP8, DTYPE_Q4N, DTYPE_Q5, DTYPE_Q6}) {
-            for (double scale : {1e-30, 1e-9, 1e-4, 1e5, 1e9, 1e30}) {
-                run_product(matmul, {type, 9, 70, n, 4, true, true, scale, false});
-            }
-        }
-        for (double scale : {1e-5, 1e-3, 50000.0}) {
-            run_product(matmul, {DTYPE_FP8_E5M2, 9, 70, n, 4, true, true, scale, false});
-        }
+    }
+    for (double scale : {1e-5, 1e-3, 50000.0}) {
+        run_product(matmul, {DTYPE_FP8_E5M2, 9, 70, n, 4, true, true, scale, false});
     }
     matmul_close(matmul);
 }
@@ -251,8 +200,7 @@ static void test_slab_bytes(void **)
 
 int main(void)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_products),    cmocka_unit_test(test_few_tokens),
-                                cmocka_unit_test(test_few_apart),   cmocka_unit_test(test_ranges),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_ranges),
                                 cmocka_unit_test(test_uneven_rows), cmocka_unit_test(test_no_numbers),
                                 cmocka_unit_test(test_slab_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);

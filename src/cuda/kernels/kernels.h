@@ -281,12 +281,6 @@ yalm_status matmul_run(struct matmul *matmul, float *y, const void *x, const str
 yalm_status matmul_run_split(struct matmul *matmul, float *y, const void *x, const struct matrix *w, const float *bias, int n,
                              cudaStream_t stream, yalm_error *error);
 
-// The same of a quantised matrix and few tokens, reading it once (few_quant.cu): y = (x[0] + … + x[parts - 1]) wᵀ + bias, or
-// y += that. x: (parts, n, w->cols) of fp16, parts * n <= FEW_TOKENS.
-enum { FEW_TOKENS = 8 };
-yalm_status matmul_few(float *y, const void *x, const struct matrix *w, const float *bias, int n, int parts, bool add,
-                       cudaStream_t stream, yalm_error *error);
-
 // ------------------------------------------------------------------------------------------ sampling (sample.cu)
 
 struct sampled {

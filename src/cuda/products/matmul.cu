@@ -11,10 +11,7 @@
 
 #include "cuda/kernels/kernels.h"
 
-enum {
-    MATMUL_PLANS = 64,
-    FEW_PASSES = 2 // over a quantised matrix: 2 * 0.56 to 1.06 bytes a weight, where a slab of fp16 makes 4.6 to 5.1 of them
-};
+enum { MATMUL_PLANS = 64 };
 static const size_t WORKSPACE_BYTES = (size_t)32 << 20; // what the library's documentation advises for Hopper
 
 // What decides which algorithm is best.
@@ -289,24 +286,9 @@ static yalm_status multiply_quantised(struct matmul *matmul, float *y, const voi
     return YALM_OK;
 }
 
-// FEW_TOKENS at a time: each time the matrix is read.
-static yalm_status multiply_few(float *y, const void *x, const struct matrix *w, const float *bias, int n, bool add,
-                                cudaStream_t stream, yalm_error *error)
-{
-    const half *from = static_cast<const half *>(x);
-    for (int t = 0, some; t < n; t += some) {
-        some = n - t < (int)FEW_TOKENS ? n - t : (int)FEW_TOKENS;
-        TRY(matmul_few(y + (size_t)t * w->rows, from + (size_t)t * w->cols, w, bias, some, 1, add, stream, error));
-    }
-    return YALM_OK;
-}
-
 yalm_status matmul_run(struct matmul *matmul, float *y, const void *x, const struct matrix *w, const float *bias, int n,
                        bool add, cudaStream_t stream, yalm_error *error)
 {
-    if (matrix_is_quantised(w) && n <= FEW_PASSES * FEW_TOKENS) {
-        return multiply_few(y, x, w, bias, n, add, stream, error);
-    }
     if (matrix_is_quantised(w)) {
         return multiply_quantised(matmul, y, x, w, bias, n, add, stream, error);
     }
@@ -320,9 +302,6 @@ yalm_status matmul_run(struct matmul *matmul, float *y, const void *x, const str
 yalm_status matmul_run_split(struct matmul *matmul, float *y, const void *x, const struct matrix *w, const float *bias, int n,
                              cudaStream_t stream, yalm_error *error)
 {
-    if (matrix_is_quantised(w) && 2 * n <= FEW_TOKENS) {
-        return matmul_few(y, x, w, bias, n, 2, false, stream, error);
-    }
     const char *lost = static_cast<const char *>(x) + (size_t)n * w->cols * dtype_sizes[input_type(w->dtype)];
     TRY(matmul_run(matmul, y, x, w, bias, n, false, stream, error));
     return matmul_run(matmul, y, lost, w, NULL, n, true, stream, error);
