@@ -15,7 +15,7 @@ enum { MAX_NAME = 128, MAX_RANGES = 4096, MAX_TIMES = 100000 };
 struct parser {
     const char *text, *at, *end;
     struct builder builder;
-    struct name {
+    struct rule_name {
         const char *at; // where it came first
         int length, rule;
         unsigned hash;
@@ -80,7 +80,7 @@ static void skip(struct parser *parser, bool lines)
 static bool grow_names(struct parser *parser)
 {
     const int room = parser->names_room ? parser->names_room * 2 : 32;
-    struct name *names = realloc(parser->names, (size_t)room * sizeof *names);
+    struct rule_name *names = realloc(parser->names, (size_t)room * sizeof *names);
     int *slots = calloc(2 * (size_t)room, sizeof *slots);
     parser->names = names ? names : parser->names;
     if (names == NULL || slots == NULL) {
@@ -118,12 +118,12 @@ static int find_name(struct parser *parser)
     const unsigned size = 2 * (unsigned)parser->names_room;
     unsigned at = hash % size;
     for (; parser->slots[at]; at = (at + 1) % size) {
-        const struct name *name = &parser->names[parser->slots[at] - 1];
+        const struct rule_name *name = &parser->names[parser->slots[at] - 1];
         if (name->hash == hash && name->length == length && memcmp(name->at, begin, (size_t)length) == 0)
             return parser->slots[at] - 1;
     }
     parser->names[parser->n_names] =
-        (struct name){.at = begin, .length = length, .rule = build_rule(&parser->builder), .hash = hash};
+        (struct rule_name){.at = begin, .length = length, .rule = build_rule(&parser->builder), .hash = hash};
     return (parser->slots[at] = ++parser->n_names) - 1;
 }
 
@@ -419,7 +419,7 @@ static void check_names(struct parser *parser)
 {
     int root = -1;
     for (int i = 0; i < parser->n_names && !parser->failed; i++) {
-        const struct name *name = &parser->names[i];
+        const struct rule_name *name = &parser->names[i];
         if (!name->defined)
             fail(parser, "rule '%.*s', named in line %d, is nowhere", name->length, name->at, line_of(parser, name->at));
         if (name->length == 4 && memcmp(name->at, "root", 4) == 0)

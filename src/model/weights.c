@@ -69,13 +69,13 @@ static const float *take_vector(struct binder *b, const char *name, int n)
 }
 
 // "layers.N.name", or with expert >= 0 "layers.N.experts.E.name".
-struct name {
+struct tensor_name {
     char text[64];
 };
 
-static struct name layer_name(int layer, int expert, const char *name)
+static struct tensor_name layer_name(int layer, int expert, const char *name)
 {
-    struct name n;
+    struct tensor_name n;
     if (expert >= 0)
         snprintf(n.text, sizeof n.text, "layers.%d.experts.%d.%s", layer, expert, name);
     else
@@ -346,7 +346,7 @@ static void bind_heads(struct binder *b)
     struct model_weights *w = b->weights;
     const struct model_config *c = b->config;
     for (int i = 0; i < c->n_dense; i++) {
-        struct name name;
+        struct tensor_name name;
         snprintf(name.text, sizeof name.text, "dense.%d", i);
         w->dense[i] = take_matrix(b, name.text, c->dense_dims[i], i ? c->dense_dims[i - 1] : c->hidden_dim, false);
     }

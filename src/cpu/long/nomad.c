@@ -119,7 +119,7 @@ static double nomad_bytes(const struct cpu_state *s, int64_t position)
 // ------------------------------------------------------------------------------------------ attending
 
 // One token's attention in one layer: arguments that every member has.
-struct code_pass {
+struct nomad_pass {
     struct cpu_state *s;
     const struct step *step;
     int layer;
@@ -130,18 +130,18 @@ struct code_pass {
 };
 
 // In which head's place the scores of a KV head's first query are.
-static size_t place_of(const struct code_pass *p, int kv_head)
+static size_t place_of(const struct nomad_pass *p, int kv_head)
 {
     return (size_t)(p->place < 0 ? kv_head : p->place) * cpu_group(p->s);
 }
 
-static float *sink_scores_of(const struct code_pass *p, size_t head)
+static float *sink_scores_of(const struct nomad_pass *p, size_t head)
 {
     return p->s->method->nomad.sink_scores + head * (p->s->kv->n_sinks + 1);
 }
 
 // And behind them the logit without a key.
-static void score_sinks(const struct code_pass *p, int kv_head)
+static void score_sinks(const struct nomad_pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
     const int d = s->far->head_dim, group = cpu_group(s);
@@ -168,7 +168,7 @@ static int part_begin(int n_keys, int part, int n_parts) // multiples of 64, but
     return begin < n_keys ? (int)begin : n_keys;
 }
 
-static void score_part(const struct code_pass *p, int kv_head, int part)
+static void score_part(const struct nomad_pass *p, int kv_head, int part)
 {
     const struct cpu_state *s = p->s;
     const struct nomad *m = &s->method->nomad;
@@ -192,7 +192,7 @@ static void score_part(const struct code_pass *p, int kv_head, int part)
 }
 
 // Of all of a head's scores.
-static void merge_stats(const struct code_pass *p, size_t head, float *max, float *sum)
+static void merge_stats(const struct nomad_pass *p, size_t head, float *max, float *sum)
 {
     const struct nomad *m = &p->s->method->nomad;
     *max = -INFINITY;
@@ -208,7 +208,7 @@ static void merge_stats(const struct code_pass *p, size_t head, float *max, floa
 }
 
 // Values of consecutive slots, for some of the group's queries, from `head` on.
-static void add_values(const struct code_pass *p, struct nomad_value_args args, int kv_head, int slot)
+static void add_values(const struct nomad_pass *p, struct nomad_value_args args, int kv_head, int slot)
 {
     const struct cpu_state *s = p->s;
     const float *scales = cpu_value_scales(s, p->layer, kv_head);
@@ -220,7 +220,7 @@ static void add_values(const struct code_pass *p, struct nomad_value_args args, 
 }
 
 // Queries [query, query + n) of one KV head against one part of the values.
-static void add_part(const struct code_pass *p, int kv_head, int part, int query, int n, void *scratch)
+static void add_part(const struct nomad_pass *p, int kv_head, int part, int query, int n, void *scratch)
 {
     enum { AT_ONCE = 8 }; // queries that the kernel takes
     struct cpu_state *s = p->s;
@@ -260,7 +260,7 @@ static void add_part(const struct code_pass *p, int kv_head, int part, int query
     }
 }
 
-static void attend_part(const struct code_pass *p, int kv_head, int part, const struct member *me)
+static void attend_part(const struct nomad_pass *p, int kv_head, int part, const struct member *me)
 {
     enum { AT_ONCE = 8 };
     const int group = cpu_group(p->s);
@@ -269,7 +269,7 @@ static void attend_part(const struct code_pass *p, int kv_head, int part, const 
         add_part(p, kv_head, part, query, group - query < AT_ONCE ? group - query : AT_ONCE, scratch);
 }
 
-static void attend_by_heads(const struct code_pass *p, struct member *me)
+static void attend_by_heads(const struct nomad_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
     for (struct grains span; team_claim_share(me, s->far->n_kv_heads, 1, &span);)
@@ -283,7 +283,7 @@ static void attend_by_heads(const struct code_pass *p, struct member *me)
 }
 
 // The same steps, each shared among all members.
-static void attend_by_parts(const struct code_pass *p, struct member *me)
+static void attend_by_parts(const struct nomad_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
     const int n_kv_heads = s->far->n_kv_heads;
@@ -302,7 +302,7 @@ static void attend_by_parts(const struct code_pass *p, struct member *me)
 static void nomad_attend(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
     const int group = cpu_group(s);
-    struct code_pass p = {.s = s, .step = step, .layer = step->layer, .from = kv_first_visible(s->kv, batch->position)};
+    struct nomad_pass p = {.s = s, .step = step, .layer = step->layer, .from = kv_first_visible(s->kv, batch->position)};
     p.n_keys = n_visible(s, batch->position);
     p.n_sinks = kv_sinks_apart(s->kv, batch->position) ? s->kv->n_sinks : 0;
     p.n_apart = p.n_sinks + (step->weights->sink_logits != NULL);

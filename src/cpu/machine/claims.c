@@ -95,7 +95,7 @@ static void finish_claim(struct member *me, unsigned grains, bool of_shares)
     me->holds = 0;
     if (of_shares && me->n_members > NEIGHBOURS) {
         const int first = me->holds_of - me->holds_of % NEIGHBOURS, n = me->n_members - first;
-        struct group *group = &team->groups[first / NEIGHBOURS];
+        struct neighbours *group = &team->groups[first / NEIGHBOURS];
         const int all = (int)(share_begin(grains, first + (n < NEIGHBOURS ? n : NEIGHBOURS), me->n_members) -
                               share_begin(grains, first, me->n_members));
         if (!finishes(&group->finished, held, all))

@@ -25,7 +25,7 @@ struct share {
 // members, each time while the others wait for it.
 enum { NEIGHBOURS = 8 };
 
-struct group {
+struct neighbours {
     _Alignas(64) _Atomic int finished;
 };
 
@@ -56,7 +56,7 @@ struct team {
     struct gate runs;                  // counts runs
     struct job job;
     struct share *shares; // (n_threads)
-    struct group groups[(TEAM_MAX + NEIGHBOURS - 1) / NEIGHBOURS];
+    struct neighbours groups[(TEAM_MAX + NEIGHBOURS - 1) / NEIGHBOURS];
     pthread_mutex_t running; // held by whoever runs the team
     cpu_set_t before;        // the caller's affinity mask
     int cores[TEAM_MAX];     // (n_cores): one hardware thread of each that members are pinned to

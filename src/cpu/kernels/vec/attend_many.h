@@ -21,7 +21,7 @@ _Static_assert(MANY_KEYS % KEY_GROUP == 0 && MANY_DIMS % VEC == 0 && MANY_ROWS %
 _Static_assert((int)FEW_SCRATCH <= (int)ATTEND_SCRATCH, "one scratch serves both forms");
 
 // The parts of the scratch.
-struct many {
+struct many_queries {
     float *q;      // (MANY_ROWS, MANY_DIMS)
     float *scores; // (MANY_ROWS, MANY_KEYS)
     float *keys;   // panels of VEC keys, each (dims, VEC)
@@ -36,8 +36,8 @@ struct many_block {
     struct view groups[MANY_ROWS / TILE_ROWS]; // of TILE_ROWS queries together
 };
 
-VEC_INLINE void many_pack_queries(const struct many *m, const struct attend_args *a, const struct many_block *b, int dim,
-                                  int dims)
+VEC_INLINE void many_pack_queries(const struct many_queries *m, const struct attend_args *a, const struct many_block *b,
+                                  int dim, int dims)
 {
     for (int i = 0; i < b->n_queries; i++)
         memcpy(m->q + (ptrdiff_t)i * MANY_DIMS, a->q + (b->query + i) * (ptrdiff_t)a->head_dim + dim,
@@ -53,8 +53,8 @@ VEC_INLINE vec many_load(enum kv_type type, const void *p, ptrdiff_t at, int lef
     return type == KV_INT8 ? vec_mul(scale, x) : x;
 }
 
-VEC_INLINE void many_pack_keys(enum kv_type type, const struct many *m, const struct attend_args *a, const struct many_block *b,
-                               int dim, int dims)
+VEC_INLINE void many_pack_keys(enum kv_type type, const struct many_queries *m, const struct attend_args *a,
+                               const struct many_block *b, int dim, int dims)
 {
     for (int j = 0; j < b->n_keys; j += VEC) {
         const int n = b->n_keys - j < VEC ? b->n_keys - j : VEC;
@@ -72,7 +72,7 @@ VEC_INLINE void many_pack_keys(enum kv_type type, const struct many *m, const st
     }
 }
 
-VEC_INLINE void many_pack_values(enum kv_type type, const struct many *m, const struct attend_args *a,
+VEC_INLINE void many_pack_values(enum kv_type type, const struct many_queries *m, const struct attend_args *a,
                                  const struct many_block *b, int dim, int dims)
 {
     for (int j = 0; j < b->n_keys; j++) {
@@ -85,7 +85,7 @@ VEC_INLINE void many_pack_values(enum kv_type type, const struct many *m, const 
 }
 
 // scores = or += q Kᵀ over `dims` components, where a query of the tile sees a key of it.
-VEC_INLINE void many_scores(const struct many *m, const struct many_block *b, bool add, int dims)
+VEC_INLINE void many_scores(const struct many_queries *m, const struct many_block *b, bool add, int dims)
 {
     for (int j = 0; j < b->n_keys; j += KEY_GROUP) {
         const int left = (b->n_keys - j + VEC - 1) / VEC, n_vecs = left < TILE_VECS ? left : TILE_VECS;
@@ -99,7 +99,8 @@ VEC_INLINE void many_scores(const struct many *m, const struct many_block *b, bo
 }
 
 // acc += scores V for components [dim, dim + dims).
-VEC_INLINE void many_outputs(const struct many *m, const struct attend_args *a, const struct many_block *b, int dim, int dims)
+VEC_INLINE void many_outputs(const struct many_queries *m, const struct attend_args *a, const struct many_block *b, int dim,
+                             int dims)
 {
     for (int c = 0; c < dims; c += KEY_GROUP) {
         const int cols = dims - c < KEY_GROUP ? dims - c : KEY_GROUP;
@@ -115,7 +116,7 @@ VEC_INLINE void many_outputs(const struct many *m, const struct attend_args *a, 
     }
 }
 
-VEC_INLINE void many_softmax(const struct many *m, const struct attend_args *a, const struct many_block *b)
+VEC_INLINE void many_softmax(const struct many_queries *m, const struct attend_args *a, const struct many_block *b)
 {
     for (int i = 0; i < b->n_queries; i += TILE_ROWS) {
         const struct view seen = b->groups[i / TILE_ROWS];
@@ -131,8 +132,8 @@ VEC_INLINE void many_softmax(const struct many *m, const struct attend_args *a, 
     }
 }
 
-VEC_INLINE void many_attend_block(enum kv_type type, const struct many *m, const struct attend_args *a, struct many_block *b,
-                                  bool first_block)
+VEC_INLINE void many_attend_block(enum kv_type type, const struct many_queries *m, const struct attend_args *a,
+                                  struct many_block *b, bool first_block)
 {
     for (int i = 0; i < b->n_queries; i++)
         b->views[i] = view_of(a, b->query + i, b->key, b->n_keys);
@@ -155,7 +156,7 @@ VEC_INLINE void many_attend_block(enum kv_type type, const struct many *m, const
 
 VEC_INLINE void attend_many(enum kv_type type, const struct attend_args *a)
 {
-    struct many m = {.q = a->scratch};
+    struct many_queries m = {.q = a->scratch};
     m.scores = m.q + MANY_ROWS * MANY_DIMS;
     m.keys = m.scores + MANY_ROWS * MANY_KEYS;
     m.values = m.keys + MANY_KEYS * MANY_DIMS;
