@@ -46,11 +46,8 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
         return error_set(
             error, YALM_USAGE,
             "kv: found int8, but this model keeps latents (MLA), whose rows one scale would spoil: use fp16 or fp32");
-    // Sinks would stand where no key was; and a query's bits depend on the last token beside it.
-    if ((outline.traits & TRAIT_ALIBI) && (options->endless || options->exact))
-        return error_set(error, YALM_USAGE, "%s: not with a model that has ALiBi: %s",
-                         options->endless ? "endless session" : "exact bits",
-                         options->endless ? "limit the tokens (-n) to the context" : "leave serve.exact off");
+    if ((outline.traits & TRAIT_ALIBI) && options->exact) // a query's bits depend on the last token beside it
+        return error_set(error, YALM_USAGE, "exact bits: not with a model that has ALiBi: leave serve.exact off");
     const yalm_status status = plan_resolve(&options->activations, outline.types, outline.block_types, error);
     if (status != YALM_OK)
         return status;

@@ -64,18 +64,37 @@ static int usable_cores(void)
     return n < MAX_COPY_THREADS ? n : MAX_COPY_THREADS;
 }
 
+// What the model has that the CPU alone computes; NULL: nothing.
+static const char *of_the_cpu(const struct model_config *config, const struct recipe *outline)
+{
+    const struct {
+        unsigned ops, traits;
+        const char *what;
+    } facts[] = {
+        {1u << OP_CONVOLVE, 0, "short convolutions"},
+        {1u << OP_HEADS, TRAIT_LATENT, "attention to latents (MLA)"},
+        {0, TRAIT_BOTH_WAYS, "attention both ways"},
+        {0, TRAIT_SCAN, "scans (Mamba-2)"},
+        {0, TRAIT_GROUPS, "groups of experts"},
+        {0, TRAIT_SUM, "something added to the sum of experts' scores"},
+        {0, TRAIT_CHANNELS, "decays for each channel (KDA)"},
+        {0, config->n_token_types > 0 ? (unsigned)TRAIT_ROWS : 0u, "types of tokens"},
+    };
+    for (const auto &fact : facts)
+        if ((outline->ops & fact.ops) || (outline->traits & fact.traits))
+            return fact.what;
+    return config->ungated && config->n_experts > 0 ? "experts without a gate" : NULL;
+}
+
 // The model's steps; of a rank's share what has been tried with several.
 static yalm_status check_steps(const struct model_config *config, const struct model_weights *weights, yalm_error *error)
 {
     const unsigned alone = 1u << OP_RECUR | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_SCALE | 1u << OP_MIX_INPUTS;
     const struct recipe outline = recipe_outline(config, weights);
-    if ((outline.ops & (1u << OP_NORM | 1u << OP_CONVOLVE)) || (outline.traits & TRAITS_OF_CPU) ||
-        config->activation > ACTIVATION_CLAMPED)
-        return error_set(
-            error, YALM_USAGE,
-            "device cuda: LayerNorm, learned positions, ALiBi, MLPs without a gate, attention both ways or to "
-            "latents (MLA), scans (Mamba-2), KDA, short convolutions and groups of experts do not run on the GPU (-d cpu "
-            "runs them)");
+    const char *const what = of_the_cpu(config, &outline);
+    if (what)
+        return error_set(error, YALM_USAGE, "device cuda: this model has %s, which the GPU does not run (-d cpu runs it)",
+                         what);
     if (!config->all_heads || (!(outline.ops & alone) && !(outline.traits & (TRAIT_OTHERS_KEYS | TRAIT_WIDTH | TRAIT_VALUES))))
         return YALM_OK;
     return error_set(error, YALM_USAGE,

@@ -63,8 +63,15 @@ static yalm_status attend(const struct pass *r, const struct step *step, yalm_er
     const struct attending *a = &step->attending;
     const struct rope_append append = append_of(r, step);
     TRY(s->turns ? turns_append(s, append, step, r->n, error) : rope_append(&append, r->n, s->stream, error));
-    const struct attention attention = {s->step,  s->rotated_q, s->sink_q,    &s->caches[a->seen_kind],
-                                        a->place, a->n_heads,   step->number, step->weights->sink_logits};
+    const struct attention attention = {s->step,
+                                        s->rotated_q,
+                                        s->sink_q,
+                                        &s->caches[a->seen_kind],
+                                        a->place,
+                                        a->n_heads,
+                                        step->number,
+                                        step->weights->sink_logits,
+                                        s->weights->weights.alibi_slopes};
     const bool served = s->method && a->seen_kind == s->far && a->seen == step->layer;
     if (served && !r->selective)
         TRY(method_append(s, &attention, r->n, error));
@@ -89,7 +96,7 @@ static yalm_status gate_outputs(const struct pass *r, const struct step *step, y
 static yalm_status weigh(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
-    return weigh_units(s->gated, type_for_reader(r, step), step->weights->shared.gate.rows, &step->weights->shared_router, r->x,
+    return weigh_units(s->gated, type_for_reader(r, step), step->weights->shared.down.cols, &step->weights->shared_router, r->x,
                        step->norm, s->config->norm_eps, r->n, s->stream, error);
 }
 
@@ -139,7 +146,17 @@ static yalm_status begin(const struct pass *r, const struct step *step, yalm_err
     struct cuda_state *s = r->s;
     if (s->method)
         TRY(method_begin(s, r->selective, error));
-    return embed(s->x, step->table, s->tokens, r->n, s->stream, error, step->number);
+    TRY(embed(s->x, step->table, s->tokens, r->n, s->stream, error, step->number));
+    const struct matrix *positions = &s->weights->weights.positions;
+    return positions->data ? add_positions(s->x, static_cast<const float *>(positions->data), s->step, s->turns, r->n,
+                                           positions->cols, s->stream, error)
+                           : YALM_OK;
+}
+
+static yalm_status norm_stream(const struct pass *r, const struct step *step, yalm_error *error)
+{
+    const struct norm norm = {step->post_norm, step->norm_bias};
+    return normalise(r->s, r->s->x, DTYPE_FP32, r->s->x, &norm, r->n, false, error);
 }
 
 // Of a head that guesses.
@@ -169,7 +186,8 @@ static yalm_status gate_input(const struct pass *r, const struct step *step, yal
     const bool whole = as_vectors(s, r->n);
     const struct product gate = {*step->w[0], NULL, s->gate};
     const struct upcoming next = upcoming_after(r, step);
-    TRY(normalised_products(s, &gate, 1, 0, r->x, whole ? NULL : s->ones, r->n, error, &next));
+    const struct norm norm = {whole ? NULL : s->ones, NULL};
+    TRY(normalised_products(s, &gate, 1, 0, r->x, &norm, r->n, error, &next));
     return gate_inputs(s->gated, type_for_reader(r, step), s->gate, s->layer_inputs + step->layer * width, c->n_layers * width,
                        whole ? NULL : r->x, c->norm_eps, c->hidden_dim, r->n, (int)width, step->activation, s->stream, error);
 }
@@ -182,8 +200,9 @@ yalm_status queue_step(const struct pass *r, const struct step *step, yalm_error
         return begin(r, step, error);
     case OP_PAIR:
         return pair(r, step, error);
-    case OP_NORM: // an encoder's, of latents, and a convolution alone, which cuda_resolve() refuses
-    case OP_HEADS:
+    case OP_NORM:
+        return norm_stream(r, step, error);
+    case OP_HEADS: // of latents, and a convolution alone, which cuda_resolve() refuses
     case OP_CONVOLVE:
         return YALM_OK;
     case OP_PROJECT:

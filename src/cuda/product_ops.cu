@@ -10,7 +10,7 @@ bool as_vectors(const struct cuda_state *s, int n)
 static struct upcoming upcoming_of(const struct step *step)
 {
     struct upcoming next = {};
-    const bool gated = step->op == OP_UNITS;
+    const bool gated = step->op == OP_UNITS && step->n_w == 2;
     if (step->op == OP_ROUTE || (gated && step->w[0]->dtype != step->w[1]->dtype))
         return next;
     next.side_by_side = gated;
@@ -73,12 +73,36 @@ float *buffer(const struct pass *r, enum recipe_buffer which)
 
 // ------------------------------------------------------------------------------------------ products
 
-yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, int n_exact,
-                                const float *x, const float *norm, int n, yalm_error *error, const struct upcoming *next)
+yalm_status normalise(struct cuda_state *s, void *y, enum dtype type, const float *x, const struct norm *norm, int n,
+                      bool split, yalm_error *error)
 {
     const float eps = s->config->norm_eps;
+    const int dim = s->config->hidden_dim;
+    if (norm->weight && s->config->layer_norm)
+        return layernorm(y, type, x, norm->weight, norm->bias, eps, n, dim, split, s->stream, error);
+    return (split ? rmsnorm_split : rmsnorm)(y, type, x, norm->weight, eps, n, dim, s->stream, error);
+}
+
+// Products of vectors begin with RMSNorm themselves. LayerNorm comes before them: *x becomes what it gives, *norm NULL.
+static yalm_status begin_vectors(struct cuda_state *s, const float **x, const struct norm *of, const float **norm, int n,
+                                 yalm_error *error)
+{
+    *norm = of->weight;
+    if (!of->weight || !s->config->layer_norm)
+        return YALM_OK;
+    TRY(normalise(s, s->h, DTYPE_FP32, *x, of, n, false, error));
+    *x = static_cast<const float *>(s->h);
+    *norm = NULL;
+    return YALM_OK;
+}
+
+yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, int n_exact,
+                                const float *x, const struct norm *of, int n, yalm_error *error, const struct upcoming *next)
+{
+    const float eps = s->config->norm_eps, *norm = NULL;
     enum { AT_ONCE = 3 };
     if (as_vectors(s, n)) {
+        TRY(begin_vectors(s, &x, of, &norm, n, error));
         for (int i = 0, left; (left = n_products - i) > 0; i += AT_ONCE)
             TRY(matvec_norm(products + i, left < AT_ONCE ? left : AT_ONCE, x, norm, eps, s->stream, error,
                             left <= AT_ONCE ? next : NULL, n));
@@ -89,8 +113,7 @@ yalm_status normalised_products(struct cuda_state *s, const struct product *prod
         const enum dtype type = input_type(w->dtype);
         const bool exact = i < n_exact && type != DTYPE_FP32;
         if (i == 0 || type != input_type(products[i - 1].w.dtype))
-            TRY((n_exact > 0 && type != DTYPE_FP32 ? rmsnorm_split : rmsnorm)(s->h, type, x, norm, eps, n, w->cols, s->stream,
-                                                                              error));
+            TRY(normalise(s, s->h, type, x, of, n, n_exact > 0 && type != DTYPE_FP32, error));
         if (exact)
             TRY(matmul_run_split(s->matmul, products[i].y, s->h, w, products[i].bias, n, s->stream, error));
         else
@@ -132,7 +155,8 @@ yalm_status project(const struct pass *r, const struct step *step, yalm_error *e
     }
     for (; i < step->n_w; i++)
         products[n++] = {*step->w[i], step->bias[i], buffer(r, step->out[i])};
-    return normalised_products(s, products, n, n_exact, r->x, step->norm, r->n, error, &next);
+    const struct norm norm = norm_of(step);
+    return normalised_products(s, products, n, n_exact, r->x, &norm, r->n, error, &next);
 }
 
 yalm_status multiply(const struct pass *r, const struct step *step, const void *y, float *to, yalm_error *error)
@@ -171,12 +195,22 @@ yalm_status make_units(const struct pass *r, const struct step *step, yalm_error
 {
     struct cuda_state *s = r->s;
     const struct upcoming next = upcoming_after(r, step);
-    const struct expert_weights ffn = {*step->w[0], *step->w[1], {}, step->bias[0], step->bias[1], NULL};
-    if (as_vectors(s, r->n))
-        return matvec_gated(static_cast<float *>(s->gated), &ffn, r->x, step->norm, s->config->norm_eps, s->stream, error,
-                            &next, step->activation, r->n);
-    const struct product both[] = {{ffn.gate, ffn.gate_bias, s->gate}, {ffn.up, ffn.up_bias, s->up}};
-    TRY(normalised_products(s, both, 2, 0, r->x, step->norm, r->n, error));
-    return gate_multiply(s->gated, type_for_reader(r, step), s->gate, s->up, (size_t)r->n * ffn.gate.rows, s->stream, error,
-                         step->activation);
+    const struct norm norm = norm_of(step);
+    const bool gated = !(step->traits & TRAIT_UNGATED), vectors = as_vectors(s, r->n);
+    const size_t n_units = (size_t)r->n * step->w[0]->rows;
+    if (gated && vectors) {
+        const struct expert_weights ffn = {*step->w[0], *step->w[1], {}, step->bias[0], step->bias[1], NULL};
+        const float *x = r->x, *weight = NULL;
+        TRY(begin_vectors(s, &x, &norm, &weight, r->n, error));
+        return matvec_gated(static_cast<float *>(s->gated), &ffn, x, weight, s->config->norm_eps, s->stream, error, &next,
+                            step->activation, r->n);
+    }
+    struct product products[] = {{*step->w[0], step->bias[0], s->gate}, {}};
+    if (gated)
+        products[1] = {*step->w[1], step->bias[1], s->up};
+    TRY(normalised_products(s, products, step->n_w, 0, r->x, &norm, r->n, error, vectors ? &next : NULL));
+    const enum dtype type = type_for_reader(r, step);
+    if (step->activation == ACTIVATION_XIELU)
+        return xielu(s->gated, type, s->gate, step->weights->xielu, n_units, s->stream, error);
+    return gate_multiply(s->gated, type, s->gate, gated ? s->up : NULL, n_units, s->stream, error, step->activation);
 }

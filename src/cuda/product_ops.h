@@ -15,10 +15,21 @@ float *buffer(const struct pass *r, enum recipe_buffer which);
 // Floats from token to token of an attending layer's q, k and v where they are one product's; else 0.
 int pitch_of(const struct pass *r, const struct layer_weights *w);
 
-// y_i = w_i rmsnorm(x) + bias_i, or of x itself where norm is NULL. Many tokens' products round their input to 16 bits where
+// What a step's norm is, LayerNorm where the model has that. weight NULL: none.
+struct norm {
+    const float *weight, *bias;
+};
+static inline struct norm norm_of(const struct step *step)
+{
+    return {step->norm, step->norm_bias};
+}
+// y = norm(x), of `type`, or x itself; both (n, hidden_dim), of which y may be x. split: in two parts (rmsnorm_split()).
+yalm_status normalise(struct cuda_state *s, void *y, enum dtype type, const float *x, const struct norm *norm, int n,
+                      bool split, yalm_error *error);
+// y_i = w_i norm(x) + bias_i, or of x itself where the norm has no weight. Many tokens' products round their input to 16 bits where
 // the matrix has them; the first n_exact take what that loses, too.
 yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, int n_exact,
-                                const float *x, const float *norm, int n, yalm_error *error,
+                                const float *x, const struct norm *norm, int n, yalm_error *error,
                                 const struct upcoming *next = NULL);
 // to = w y + bias; and so the branch
 yalm_status multiply(const struct pass *r, const struct step *step, const void *y, float *to, yalm_error *error);

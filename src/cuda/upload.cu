@@ -133,6 +133,7 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
 {
     const int n_experts = w->router.data ? c->n_experts : 1;
     place_vector(l, w->attention_norm, c->hidden_dim);
+    place_vector(l, w->attention_norm_bias, c->hidden_dim);
     place_vector(l, w->attention_post_norm, c->hidden_dim);
     place_matrix(l, &w->q);
     if (w->k.data) {
@@ -150,11 +151,13 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     place_vector(l, w->q_norm, w->q.rows / (c->whole_qk_norm ? 1 : c->n_heads));
     place_vector(l, w->k_norm, c->whole_qk_norm ? w->k.rows : w->q.rows / c->n_heads);
     place_vector(l, w->ffn_norm, c->hidden_dim);
+    place_vector(l, w->ffn_norm_bias, c->hidden_dim);
     place_vector(l, w->ffn_post_norm, c->hidden_dim);
+    place_vector(l, w->xielu, 3);
     place_vector(l, w->sink_logits, c->n_heads);
     place_vector(l, w->router_bias, c->n_experts);
     place_vector(l, w->router_choice_bias, c->n_experts);
-    if (w->shared.gate.data)
+    if (w->shared.up.data)
         place_expert(l, &w->shared, c);
     place_matrix(l, &w->router);
     if (w->shared_router.data)
@@ -171,6 +174,10 @@ static void place_ends(struct layout *l, struct model_weights *w, const struct m
 {
     const bool tied = w->classifier.data == w->embedding.data;
     place_matrix(l, &w->embedding);
+    place_matrix(l, &w->positions);
+    place_vector(l, w->embedding_norm, c->hidden_dim);
+    place_vector(l, w->embedding_norm_bias, c->hidden_dim);
+    place_vector(l, w->alibi_slopes, c->n_heads);
     if (w->layer_embedding.data) {
         place_matrix(l, &w->layer_embedding);
         place_matrix(l, &w->layer_projection);
@@ -180,6 +187,8 @@ static void place_ends(struct layout *l, struct model_weights *w, const struct m
         w->classifier = w->embedding;
     else
         place_matrix(l, &w->classifier);
+    place_vector(l, w->classifier_bias, w->classifier.rows);
+    place_vector(l, w->norm_bias, c->hidden_dim);
 }
 
 // A head that guesses has the model's embedding and classifier, of which there is one copy.
@@ -424,7 +433,8 @@ static yalm_status convert_matrices(struct model_weights *w, const struct model_
         for (int e = 0; e < (l->router.data ? c->n_experts : 1); e++) {
             struct matrix *const units[] = {&l->experts[e].gate, &l->experts[e].up, &l->experts[e].down};
             for (struct matrix *m : units)
-                TRY(convert_matrix(m, most, stream, error));
+                if (m->data)
+                    TRY(convert_matrix(m, most, stream, error));
         }
     }
     TRY_CUDA(cudaStreamSynchronize(stream));

@@ -38,6 +38,9 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
     if (model->config.learned_positions && options->context > trained)
         return error_set(error, YALM_USAGE, "context: found %d, expected 1 to %d: the model has no rows for later positions",
                          options->context, trained);
+    if (model->config.alibi && options->endless) // sinks would stand where no key was
+        return error_set(error, YALM_USAGE,
+                         "endless session: not with a model that has ALiBi: limit the tokens (-n) to the context");
     if (options->n_threads < 0)
         return error_set(error, YALM_USAGE, "threads: found %d, expected 1 or more (0: chosen)", options->n_threads);
     if (options->n_threads_batch < 0)

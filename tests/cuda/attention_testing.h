@@ -13,6 +13,7 @@ struct attention_case {
     double range;             // of queries and keys
     double value_range = 1.0; // of values
     bool spread = false;      // the values' rows differ in magnitude: by 10^4 and less
+    double slope = 0;         // of the first head's scores with the distance, half of it of the next one's, and so on
 };
 
 static inline const char *kv_name(yalm_kv type)
@@ -92,6 +93,7 @@ static inline void expect_head(struct attention_fixture *f, int token, int head)
         for (int c = 0; c < d; c++) {
             scores[j] += (double)q[c] * k[c];
         }
+        scores[j] -= ldexp(f->c.slope, -head) * (double)(slots.size() - 1 - j);
         max = fmax(max, scores[j]);
     }
     for (size_t j = 0; j < slots.size(); j++) {
@@ -177,6 +179,11 @@ static inline void attention_open(struct attention_fixture *f, const struct atte
     f->cache.values = cache_upload(f, &f->values, &f->cache.value_scales);
     f->step = device_copy(std::vector<struct evaluation>{{c.position, c.n, 0}});
     f->attention = {f->step, device_copy(f->q), c.n_sinks > 0 ? device_copy(f->sink_q) : NULL, &f->cache, 1, c.n_heads};
+    std::vector<float> slopes(c.n_heads);
+    for (int head = 0; head < c.n_heads; head++) {
+        slopes[head] = (float)ldexp(c.slope, -head);
+    }
+    f->attention.slopes = c.slope > 0 ? device_copy(slopes) : NULL;
     f->expected.assign(n, 0.0);
     for (int token = 0; token < c.n; token++) {
         for (int head = 0; head < c.n_heads; head++) {
@@ -194,6 +201,7 @@ static inline void attention_close(struct attention_fixture *f)
     cudaFree(f->step);
     cudaFree(const_cast<float *>(f->attention.q));
     cudaFree(const_cast<float *>(f->attention.sink_q));
+    cudaFree(const_cast<float *>(f->attention.slopes));
 }
 
 static inline void assert_attended(const struct attention_fixture *f, const float *attended, double tolerance, const char *what)

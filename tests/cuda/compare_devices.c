@@ -1,7 +1,7 @@
 // Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
 //
 //     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=R,K,LOCAL,COPY,TAIL]
-//                     [hybrid=RATIO,MIN_K,LOCAL,D_SUB,DRAW codebooks=FILE] [brief|short] [isa=NAME …]
+//                     [hybrid=RATIO,MIN_K,LOCAL,D_SUB,DRAW codebooks=FILE] [brief|short] [ends] [isa=NAME …]
 //
 // isa: the GPU is compared with the CPU by that instruction set, too; the worst counts.
 // TOKENS holds int32 ids. sparq, hybrid: that attention, from the first key on, with these settings; the hybrid's codebooks
@@ -27,6 +27,7 @@ struct pair {
     int n, vocab;
     bool brief;                           // prefill, decode of a few tokens, and rollback only
     bool few;                             // likewise, and fewer tokens
+    bool ends;                            // the model has no endless sessions
     yalm_session *sessions[MAX_SESSIONS]; // in the order of `places`
     double rows[MAX_ROWS];                // (n_rows): the largest difference in each
     int n_rows;
@@ -204,6 +205,8 @@ static void rollback(struct pair *p)
 static void endless(struct pair *p)
 {
     const yalm_session_options options = p->options;
+    if (p->ends) // a model that has no rows for later positions, or ALiBi
+        return;
     p->options.context = p->n / 3;
     p->options.endless = true;
     open_both(p);
@@ -297,7 +300,7 @@ static void compare_memory(const struct pair *p)
         yalm_error error = {0};
         yalm_session_options options = p->options;
         options.device = places[i].device;
-        options.context = 4096;
+        options.context = 512;
         options.chunk = 64;
         if (yalm_session_memory(p->model, &options, &memory[i], &error) != YALM_OK)
             quit(places[i].device, &error);
@@ -325,6 +328,8 @@ int main(int argc, char **argv)
             p.brief = true;
         else if (strcmp(argv[i], "short") == 0)
             p.brief = p.few = true;
+        else if (strcmp(argv[i], "ends") == 0)
+            p.ends = true;
         else if (strncmp(argv[i], "isa=", 4) == 0 && n_places < MAX_SESSIONS)
             places[n_places++] = (struct place){"cpu", argv[i] + 4};
         else

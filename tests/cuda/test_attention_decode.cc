@@ -113,6 +113,16 @@ static void value_ranges(void **)
     }
 }
 
+static void slopes(void **)
+{
+    for (yalm_kv type : types) {
+        for (int dim : {64, 80, 128, 250, 320}) {
+            run({type, 3, 3, dim, 512, 0, 0, 8, 300, 1, 2.0, 1.0, false, 0.5}, 3);
+            run({type, 2, 2, dim, 512, 40, 0, 8, 200, 1, 2.0, 1.0, false, 0.25}, 3); // in a ring
+        }
+    }
+}
+
 static void refusals(void **)
 {
     yalm_error error = {};
@@ -132,7 +142,7 @@ int main(void)
         cmocka_unit_test(groups),       cmocka_unit_test(head_dims),
         cmocka_unit_test(lengths),      cmocka_unit_test(windows_and_rings),
         cmocka_unit_test(large_scores), cmocka_unit_test(value_ranges),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(slopes),       cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,6 +98,16 @@ static void value_ranges(void **)
     run({YALM_KV_INT8, 4, 2, 512, 256, 0, 0, 64, 70, 40, 2.0, 1.0, true});
 }
 
+static void slopes(void **)
+{
+    for (yalm_kv type : types) {
+        for (int dim : {64, 80, 128, 250, 320}) {
+            run({type, 3, 3, dim, 256, 0, 0, 64, 70, 40, 2.0, 1.0, false, 0.5});
+            run({type, 2, 2, dim, 256, 40, 0, 64, 70, 40, 2.0, 1.0, false, 0.25}); // in a ring
+        }
+    }
+}
+
 // Outputs of 16 bits are those of fp32, rounded.
 static void types_of_outputs(void **)
 {
@@ -132,7 +142,7 @@ int main(void)
         cmocka_unit_test(groups),           cmocka_unit_test(head_dims),
         cmocka_unit_test(lengths),          cmocka_unit_test(windows_and_rings),
         cmocka_unit_test(large_scores),     cmocka_unit_test(value_ranges),
-        cmocka_unit_test(types_of_outputs),
+        cmocka_unit_test(types_of_outputs), cmocka_unit_test(slopes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

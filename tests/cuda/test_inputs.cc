@@ -1,4 +1,5 @@
-// What Gemma 4's layers have besides, and what a head that guesses reads (src/cuda/kernels/inputs.cu), against double.
+// What some models have besides, against double: Gemma 4's layers, a head that guesses (src/cuda/kernels/inputs.cu); LayerNorm,
+// learned positions, activations with or without a gate (elementwise.cu, gates.cu).
 #include "weights_testing.h"
 
 static const int widths[] = {1, 2, 31, 33, 128, 257, 600};
@@ -190,9 +191,141 @@ static void test_join(void **)
     }
 }
 
+// As of fp32, `plain`, but rounded, with what that loses behind it.
+static void assert_parts(const std::vector<half> &parts, const std::vector<float> &plain)
+{
+    for (size_t i = 0; i < plain.size(); i++) {
+        const float rounded = __half2float(__float2half_rn(plain[i]));
+        assert_true(__half2float(parts[i]) == rounded);
+        assert_true(__half2float(parts[plain.size() + i]) == __half2float(__float2half_rn(plain[i] - rounded)));
+    }
+}
+
+// x stands far from 0, where sums of squares would lose what is left of it.
+static void check_layernorm(uint64_t *seed, int dim, bool biased)
+{
+    const int n = 3;
+    const double eps = 1e-5;
+    std::vector<float> x = random_floats(seed, (size_t)n * dim, 3);
+    for (float &value : x) {
+        value += 40;
+    }
+    const std::vector<float> weight = random_floats(seed, dim, 2), bias = random_floats(seed, dim, 2);
+    float *device_x = device_copy(x), *device_weight = device_copy(weight), *device_bias = device_copy(bias);
+    const float *with = biased ? device_bias : NULL;
+    half *parts = device_nan<half>(2 * x.size());
+    yalm_error error = {};
+    assert_ok(layernorm(parts, DTYPE_FP16, device_x, device_weight, with, (float)eps, n, dim, true, 0, &error), error);
+    assert_ok(layernorm(device_x, DTYPE_FP32, device_x, device_weight, with, (float)eps, n, dim, false, 0, &error), error);
+    assert_cuda(cudaDeviceSynchronize());
+    const std::vector<float> found = host_copy(device_x, x.size());
+    for (int t = 0; t < n; t++) {
+        double mean = 0, square = 0;
+        for (int i = 0; i < dim; i++) {
+            mean += x[t * dim + i] / (double)dim;
+        }
+        for (int i = 0; i < dim; i++) {
+            square += (x[t * dim + i] - mean) * (x[t * dim + i] - mean) / dim;
+        }
+        for (int i = 0; i < dim; i++) {
+            const double scale = weight[i] / sqrt(square + eps), expected = (x[t * dim + i] - mean) * scale;
+            const double error_of_mean = 40 * sum_error(dim) * fabs(scale);
+            assert_near(found[t * dim + i], expected + (biased ? bias[i] : 0),
+                        error_of_mean * 2 + (0x1p-21 + sum_error(dim)) * (fabs(expected) + fabs(bias[i])), "layernorm", dim, i);
+        }
+    }
+    assert_parts(host_copy(parts, 2 * x.size()), found);
+    for (void *memory : {(void *)device_x, (void *)device_weight, (void *)device_bias, (void *)parts}) {
+        cudaFree(memory);
+    }
+}
+
+static void test_layernorm(void **)
+{
+    uint64_t seed = 7;
+    for (int dim : widths) {
+        check_layernorm(&seed, dim, true);
+        check_layernorm(&seed, dim, false);
+    }
+}
+
+// Rows of tokens that follow each other, or of tokens apart.
+static void test_positions(void **)
+{
+    uint64_t seed = 8;
+    const int n = 3;
+    const std::vector<struct evaluation> steps = {{4, 1}, {0, 1}, {6, 1}};
+    struct evaluation *step = device_copy(steps);
+    for (int dim : widths) {
+        const std::vector<float> rows = random_floats(&seed, 7 * (size_t)dim, 2), x = random_floats(&seed, n * (size_t)dim, 2);
+        float *device_rows = device_copy(rows);
+        for (bool apart : {false, true}) {
+            float *device_x = device_copy(x);
+            yalm_error error = {};
+            assert_ok(add_positions(device_x, device_rows, step, apart, n, dim, 0, &error), error);
+            assert_cuda(cudaDeviceSynchronize());
+            const std::vector<float> found = host_copy(device_x, x.size());
+            for (size_t i = 0; i < x.size(); i++) {
+                const size_t t = i / dim, position = apart ? steps[t].position : steps[0].position + t;
+                assert_true(found[i] == x[i] + rows[position * dim + i % dim]);
+            }
+            cudaFree(device_x);
+        }
+        cudaFree(device_rows);
+    }
+    cudaFree(step);
+}
+
+static double activated(enum activation activation, double x)
+{
+    return activation == ACTIVATION_GELU       ? gelu(x)
+           : activation == ACTIVATION_GELU_ERF ? 0.5 * x * (1 + erf(x / sqrt(2)))
+           : activation == ACTIVATION_RELU2    ? fmax(x, 0) * fmax(x, 0)
+                                               : silu_of(x);
+}
+
+static void test_activations(void **)
+{
+    uint64_t seed = 9;
+    const float numbers[] = {0.7f, 0.3f, 0.5f};
+    float *device_numbers = device_copy(std::vector<float>(numbers, numbers + 3));
+    for (int n : widths) {
+        std::vector<float> x = random_floats(&seed, n, 6);
+        const std::vector<float> up = random_floats(&seed, n, 3);
+        x[0] = -200;
+        float *device_x = device_copy(x), *device_up = device_copy(up), *y = device_nan<float>(n), *own = device_nan<float>(n);
+        yalm_error error = {};
+        for (enum activation activation : {ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_GELU_ERF, ACTIVATION_RELU2}) {
+            assert_ok(gate_multiply(y, DTYPE_FP32, device_x, device_up, n, 0, &error, activation), error);
+            assert_ok(gate_multiply(own, DTYPE_FP32, device_x, NULL, n, 0, &error, activation), error);
+            assert_cuda(cudaDeviceSynchronize());
+            const std::vector<float> found = host_copy(y, n), alone = host_copy(own, n);
+            for (int i = 0; i < n; i++) {
+                const double expected = activated(activation, x[i]),
+                             error_of_x = 0x1p-20 * (fabs(expected) + 0.25 * fabs(x[i]));
+                assert_near(found[i], expected * up[i], error_of_x * fabs(up[i]), "gated", (int)activation, i);
+                assert_near(alone[i], expected, error_of_x, "not gated", (int)activation, i);
+            }
+        }
+        assert_ok(xielu(y, DTYPE_FP32, device_x, device_numbers, n, 0, &error), error);
+        assert_cuda(cudaDeviceSynchronize());
+        const std::vector<float> found = host_copy(y, n);
+        for (int i = 0; i < n; i++) {
+            const double v = x[i], of_sign = v > 0 ? numbers[0] * v * v : numbers[1] * (expm1(v) - v);
+            assert_near(found[i], of_sign + numbers[2] * v, 0x1p-20 * (fabs(of_sign) + fabs(v)), "xielu", n, i);
+        }
+        for (float *memory : {device_x, device_up, y, own}) {
+            cudaFree(memory);
+        }
+    }
+    cudaFree(device_numbers);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mix), cmocka_unit_test(test_gate), cmocka_unit_test(test_scale),
-                                       cmocka_unit_test(test_pair), cmocka_unit_test(test_join)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mix),       cmocka_unit_test(test_gate),
+                                       cmocka_unit_test(test_scale),     cmocka_unit_test(test_pair),
+                                       cmocka_unit_test(test_join),      cmocka_unit_test(test_layernorm),
+                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_activations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

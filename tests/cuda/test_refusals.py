@@ -98,6 +98,14 @@ def test_large_recurrent_states(tmp_path):
     assert done.returncode == 0 and line in done.stderr
 
 
+def test_methods_and_alibi(tmp_path):
+    model = convert_directory(cases.write_model(cases.CASES["tiny-bloom"], tmp_path / "source"), tmp_path / "model.bin")
+    (tmp_path / "ids").write_text("1 2 3")
+    command = [built(BUILD / "yalm"), model, "--tokens", tmp_path / "ids", "-d", "cuda", "--attention", "sparq"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    refuses(done, 2, "attention: found sparq, but this model's scores fall with the distance (ALiBi): use dense")
+
+
 @pytest.mark.parametrize("name", ["tiny-gemma2", "tiny-gpt-oss"])
 def test_methods_with_scores_of_their_own(tmp_path, name):
     model = convert_directory(cases.write_model(cases.CASES[name], tmp_path / "source"), tmp_path / "model.bin")
@@ -121,22 +129,26 @@ def test_models_that_read_whole_texts(tmp_path, name):
     )
     command = [built(BUILD / "yalm"), model, "-m", "embed", "-i", "x", "-d"]
     done = subprocess.run([*command, "cuda"], capture_output=True, text=True, check=False)
-    refuses(done, 2, "groups of experts do not run on the GPU (-d cpu runs them)")
+    refuses(done, 2, "this model has attention both ways, which the GPU does not run (-d cpu runs it)")
     done = subprocess.run([*command, "auto"], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("name", ["tiny-deepseek-v2-lite", "tiny-lfm2", "tiny-kimi-linear"])
-def test_layers_of_the_cpu(tmp_path, name):
+FACTS = {
+    "tiny-deepseek-v2-lite": "attention to latents (MLA)",
+    "tiny-lfm2": "short convolutions",
+    "tiny-kimi-linear": "attention to latents (MLA)",
+    "tiny-nemotron-h": "scans (Mamba-2)",
+}
+
+
+@pytest.mark.parametrize("name, fact", FACTS.items())
+def test_layers_of_the_cpu(tmp_path, name, fact):
     source = cases.write_model(cases.CASES[name], tmp_path / "source")
     (tmp_path / "ids").write_text("1 2 3")
     command = [built(BUILD / "yalm"), convert_directory(source, tmp_path / "model.bin"), "--tokens", tmp_path / "ids"]
     done = subprocess.run([*command, "-n", "2", "-d", "cuda"], capture_output=True, text=True, check=False)
-    refuses(
-        done,
-        2,
-        "to latents (MLA), scans (Mamba-2), KDA, short convolutions and groups of experts do not run on the GPU",
-    )
+    refuses(done, 2, f"this model has {fact}, which the GPU does not run (-d cpu runs it)")
 
 
 def test_heads_that_are_too_long(tmp_path):

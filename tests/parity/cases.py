@@ -63,7 +63,7 @@ GEMMA4_ROPES = dict(
 LOCAL_ROPE = ("rope_theta", "rope_local_base_freq")
 LONG = generator.long_rope(12)
 ROWS = set(generator.rows())  # they compute what others do
-CLASSIC = classic.presets() | mamba.presets()  # which the CPU alone computes
+CLASSIC = classic.presets() | mamba.presets()
 SMALL = (96, 160, 2, 4, 2, 320, 256)
 
 

@@ -21,6 +21,7 @@ struct attend {
     int n_heads, group, head_dim;
     float softcap;            // of scores; 0: none
     const float *sink_logits; // (n_heads); NULL: none
+    const float *slopes;      // (n_heads), group 1; NULL: none
     void *attended;           // (n, n_heads, head_dim)
     enum dtype type;
     int n_splits;       // the grid's blocks for a unit, which is the rows of one block
@@ -119,11 +120,23 @@ __device__ inline struct seen_rows seen_of<struct seen_rows>(const struct attend
     return seen;
 }
 
-// The biases of a tile's rows set out for `to`, (KEYS) floats of shared memory, KEYS <= 32. Dense attention has none, nor have
-// sinks.
-template <int KEYS>
-__device__ static inline void copy_biases(void *, const struct attend &, const struct seen &, int, int, int)
+// By how much the score of the run's key i falls with its distance from the last token. From each token before that one it
+// falls by as much less for all keys alike, which its softmax does not see.
+__device__ static inline float
+slope_bias(float slope, const struct seen &seen, int i)
 {
+    return slope * (float)(i + 1 - seen.n_run);
+}
+
+// The biases of a tile's rows set out for `to`, (KEYS) floats of shared memory, KEYS <= 32. Dense attention has none but those
+// of slopes, sinks have none.
+template <int KEYS>
+__device__ static inline void copy_biases(void *to, const struct attend &a, const struct seen &seen, int kv_head, int tile,
+                                          int lane)
+{
+    if (a.slopes && lane < KEYS) {
+        static_cast<float *>(to)[lane] = slope_bias(a.slopes[kv_head], seen, seen_tile(seen, tile, KEYS).first + lane);
+    }
 }
 template <int KEYS>
 __device__ static inline void copy_biases(void *to, const struct attend &a, const struct seen_rows &seen, int kv_head, int tile,
@@ -137,9 +150,9 @@ __device__ static inline void copy_biases(void *to, const struct attend &a, cons
 }
 
 // Whether they are added to the tile's scores.
-__device__ static inline bool has_biases(const struct attend &, const struct seen &, const struct key_tile &)
+__device__ static inline bool has_biases(const struct attend &a, const struct seen &, const struct key_tile &)
 {
-    return false;
+    return a.slopes;
 }
 __device__ static inline bool has_biases(const struct attend &a, const struct seen_rows &, const struct key_tile &keys)
 {
@@ -459,6 +472,7 @@ static inline yalm_status attend_make(struct attend *a, const struct attention *
     a->head_dim = cache->head_dim;
     a->softcap = attention->softcap;
     a->sink_logits = attention->sink_logits;
+    a->slopes = attention->slopes;
     a->attended = attended;
     a->type = type;
     a->n_splits = 1;

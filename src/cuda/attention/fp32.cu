@@ -211,7 +211,10 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
                 sees[r] =
                     j < tile.n && (tile.sinks ? apart[r] : SELECTED || (from[r] <= key_position && key_position <= to[r]));
             }
-            const float bias = biases && !tile.sinks && j < tile.n ? biases[tile.first + j] : 0.0f;
+            float bias = biases && !tile.sinks && j < tile.n ? biases[tile.first + j] : 0.0f;
+            if (!SELECTED && a.slopes) {
+                bias = slope_bias(a.slopes[kv_head], seen, tile.first + j);
+            }
             attend_key(rows, keys, values, tile_slot(seen, tile, j), a.softcap, bias, sees);
         }
     }

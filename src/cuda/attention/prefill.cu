@@ -164,6 +164,25 @@ template <int TILES, int KEYS> __device__ static inline void cap_tile(float (&sc
     }
 }
 
+// What scores fall by with the distance, in the same units, as far as all rows see it. first: the tile's first key.
+template <int TILES, int KEYS>
+__device__ static inline void slope_tile(float (&scores)[TILES][KEYS / 8][4], const float *slope, const struct seen &seen,
+                                         int first)
+{
+    const float log2_e = 1.44269504f;
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float bias = slope_bias(*slope * log2_e, seen, first + n * 8 + (int)threadIdx.x % 4 * 2 + i % 2);
+#pragma unroll
+            for (int t = 0; t < TILES; t++) {
+                scores[t][n][i] += bias;
+            }
+        }
+    }
+}
+
 // Scores that a row does not see become -INFINITY. views: of the warp's rows.
 template <int TILES, int KEYS>
 __device__ static inline void mask_tile(float (&scores)[TILES][KEYS / 8][4], const struct row_view *views,
@@ -409,6 +428,9 @@ template <int D, class T> __global__ void __launch_bounds__(PREFILL_THREADS) att
                 scale_scores<shape::TILES, shape::KEYS>(scores, scales);
             }
             cap_tile<shape::TILES, shape::KEYS>(scores, a.softcap);
+            if (a.slopes) {
+                slope_tile<shape::TILES, shape::KEYS>(scores, a.slopes + kv_head, seen, keys.first);
+            }
             if (view == SEES_SOME) {
                 mask_tile<shape::TILES, shape::KEYS>(scores, warp_views, keys);
             }

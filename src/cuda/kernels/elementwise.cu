@@ -67,6 +67,24 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
     }
 }
 
+// Block (i, t), as above.
+static __global__ void add_positions_kernel(float *x, const float *rows, const struct evaluation *step, bool apart, int dim)
+{
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int col = (int)(blockIdx.x * blockDim.x + threadIdx.x), t = (int)blockIdx.y;
+    const int64_t position = apart ? step[t].position : step->position + t;
+    if (col < dim)
+        x[(size_t)t * dim + col] += rows[position * dim + col];
+}
+
+yalm_status add_positions(float *x, const float *rows, const struct evaluation *step, bool apart, int n, int dim,
+                          cudaStream_t stream, yalm_error *error)
+{
+    const dim3 grid(blocks_for(dim), n);
+    return LAUNCH(error, add_positions_kernel, grid, ELEMENT_THREADS, 0, stream, x, rows, step, apart, dim);
+}
+
 // ------------------------------------------------------------------------------------------ normalisation
 
 // Four neighbours, which begin at a multiple of four elements, by one access.
@@ -160,6 +178,40 @@ yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float 
     return LAUNCH_TYPE(type, error, rmsnorm_kernel, n, ELEMENT_THREADS, 0, stream, y, x, weight, eps, dim, (size_t)n * dim);
 }
 
+// Block t, of token t; the later two readings of x are served by the caches. rest: as above.
+template <class T>
+static __global__ void layernorm_kernel(void *y, const float *x, const float *weight, const float *bias, float eps, int dim,
+                                        size_t rest)
+{
+    SHARED_ARRAY(float, sums, 32);
+    SHARED_ARRAY(float, squares, 32);
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const float *from = x + (size_t)blockIdx.x * dim;
+    T *to = static_cast<T *>(y) + (size_t)blockIdx.x * dim;
+    float sum = 0, square = 0;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+        sum += from[i];
+    const float mean = block_sum(sum, sums) / (float)dim;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+        square = fmaf(from[i] - mean, from[i] - mean, square);
+    const float scale = 1.0f / sqrtf(block_sum(square, squares) / (float)dim + eps);
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) {
+        const float value = fmaf((from[i] - mean) * scale, weight[i], bias ? bias[i] : 0.0f);
+        const T rounded = from_float<T>(value);
+        to[i] = rounded;
+        if (rest > 0)
+            to[rest + i] = from_float<T>(value - to_float(rounded));
+    }
+}
+
+yalm_status layernorm(void *y, enum dtype type, const float *x, const float *weight, const float *bias, float eps, int n,
+                      int dim, bool split, cudaStream_t stream, yalm_error *error)
+{
+    return LAUNCH_TYPE(type, error, layernorm_kernel, n, ELEMENT_THREADS, 0, stream, y, x, weight, bias, eps, dim,
+                       split ? (size_t)n * dim : 0);
+}
+
 // ------------------------------------------------------------------------------------------ activation
 
 // A thread has four neighbours.
@@ -171,14 +223,15 @@ static __global__ void gate_multiply_kernel(void *y, const float *gate, const fl
     const size_t at = 4 * ((size_t)blockIdx.x * blockDim.x + threadIdx.x);
     T *to = static_cast<T *>(y);
     if (at + 4 <= n) {
-        const float4 g = *reinterpret_cast<const float4 *>(gate + at), u = *reinterpret_cast<const float4 *>(up + at);
+        const float4 g = *reinterpret_cast<const float4 *>(gate + at),
+                     u = up ? *reinterpret_cast<const float4 *>(up + at) : float4{1, 1, 1, 1};
         const float four[4] = {gated_unit(activation, g.x, u.x), gated_unit(activation, g.y, u.y),
                                gated_unit(activation, g.z, u.z), gated_unit(activation, g.w, u.w)};
         store_quad(to + at, four);
         return;
     }
     for (size_t i = at; i < n; i++)
-        to[i] = from_float<T>(gated_unit(activation, gate[i], up[i]));
+        to[i] = from_float<T>(gated_unit(activation, gate[i], up ? up[i] : 1.0f));
 }
 
 yalm_status gate_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,

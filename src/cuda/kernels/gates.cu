@@ -1,4 +1,5 @@
-// Gates of some models, factors between 0 and 1: of attention's output, and of the shared expert's.
+// Gates of some models, factors between 0 and 1: of attention's output, and of the shared expert's. And an activation without
+// a gate, whose numbers are each layer's own.
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vec.cuh"
@@ -24,6 +25,24 @@ yalm_status sigmoid_multiply(void *x, enum dtype type, const float *gates, size_
 {
     const unsigned blocks = (unsigned)((n + GATE_THREADS - 1) / GATE_THREADS);
     return LAUNCH_TYPE(type, error, sigmoid_multiply_kernel, blocks, GATE_THREADS, 0, stream, x, gates, n);
+}
+
+template <class T> static __global__ void xielu_kernel(void *y, const float *x, const float *parameters, size_t n)
+{
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n)
+        return;
+    const float p = parameters[0], below = parameters[1], b = parameters[2];
+    static_cast<T *>(y)[i] = from_float<T>(b * x[i] + (x[i] > 0 ? p * x[i] * x[i] : below * (expm1f(x[i]) - x[i])));
+}
+
+yalm_status xielu(void *y, enum dtype type, const float *x, const float *parameters, size_t n, cudaStream_t stream,
+                  yalm_error *error)
+{
+    const unsigned blocks = (unsigned)((n + GATE_THREADS - 1) / GATE_THREADS);
+    return LAUNCH_TYPE(type, error, xielu_kernel, blocks, GATE_THREADS, 0, stream, y, x, parameters, n);
 }
 
 // Block t.

@@ -78,6 +78,11 @@ static inline enum dtype input_type(enum dtype type)
 yalm_status embed(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
                   yalm_error *error, float scale = 1.0f);
 
+// x[t] += rows[position of token t], for t < n: step->position + t or, of tokens apart, step[t].position. x: (n, dim); rows:
+// (positions, dim).
+yalm_status add_positions(float *x, const float *rows, const struct evaluation *step, bool apart, int n, int dim,
+                          cudaStream_t stream, yalm_error *error);
+
 // y[t] = x[t] / sqrt(mean(x[t]²) + eps) * weight, of `type`; x: (n, dim). weight NULL: x as it is.
 yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
                     cudaStream_t stream, yalm_error *error);
@@ -85,14 +90,22 @@ yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weigh
 yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
                           cudaStream_t stream, yalm_error *error);
 
+// y[t] = (x[t] - mean(x[t])) / sqrt(mean((x[t] - mean)²) + eps) * weight + bias, of `type`; x: (n, dim), may be y. bias NULL:
+// none. split: in two parts, as rmsnorm_split().
+yalm_status layernorm(void *y, enum dtype type, const float *x, const float *weight, const float *bias, float eps, int n,
+                      int dim, bool split, cudaStream_t stream, yalm_error *error);
+
 // x[t] += y[t] / sqrt(mean(y[t]²) + eps) * weight; weight NULL: += y[t]. x, y: (n, dim) (head_norm.cu).
 yalm_status add_rmsnorm(float *x, const float *y, const float *weight, float eps, int n, int dim, cudaStream_t stream,
                         yalm_error *error);
 
-// y[i] = activation(gate[i]) * up[i], of `type`.
+// y[i] = activation(gate[i]) * up[i], of `type`; up NULL: activation(gate[i]).
 yalm_status gate_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
                           yalm_error *error, enum activation activation = ACTIVATION_SILU);
 
+// y[i] = xielu(x[i]), of `type`. parameters: (3), p, n and b of model/activation.h (gates.cu).
+yalm_status xielu(void *y, enum dtype type, const float *x, const float *parameters, size_t n, cudaStream_t stream,
+                  yalm_error *error);
 // x[i] *= 1 / (1 + e^-gates[i]), x of `type` (gates.cu).
 yalm_status sigmoid_multiply(void *x, enum dtype type, const float *gates, size_t n, cudaStream_t stream, yalm_error *error);
 // units[t] *= 1 / (1 + e^-(router · h[t])), h = rmsnorm(x) * norm, or x where norm is NULL. units: (n, n_units) of `type`;
@@ -210,6 +223,9 @@ struct attention {
     int layer, n_heads;
     float softcap = 0;               // of scores; 0: none
     const float *sink_logits = NULL; // (n_heads): counted in each head's softmax beside the keys' scores; NULL: none
+    // (n_heads): by how much scores fall with each key of distance (ALiBi), of heads with keys of their own, without sinks
+    // apart or sink_logits; NULL: not.
+    const float *slopes = NULL;
 };
 
 // One token, its keys split over blocks (flash decoding).

@@ -33,6 +33,10 @@ __device__ __forceinline__ float gated_unit(enum activation activation, float ga
         gate = fminf(gate, CLAMPED_LIMIT);
         return gate / (1.0f + expf(-CLAMPED_SLOPE * gate)) * (fminf(fmaxf(up, -CLAMPED_LIMIT), CLAMPED_LIMIT) + 1.0f);
     }
+    if (activation == ACTIVATION_GELU_ERF)
+        return 0.5f * gate * (1.0f + erff(0.70710678f * gate)) * up;
+    if (activation == ACTIVATION_RELU2)
+        return fmaxf(gate, 0.0f) * fmaxf(gate, 0.0f) * up;
     return silu(gate) * up;
 }
 

@@ -36,7 +36,7 @@ yalm_status method_check(const struct model_config *config, const struct model_w
                          options->attention);
     if (!recipe_selects(&outline))
         return error_set(error, YALM_USAGE,
-                         "attention: found %s, but this model's tokens see those behind them, and come together: use dense",
+                         "attention: found %s, but this model's scores fall with the distance (ALiBi): use dense",
                          options->attention);
     return table->check(config, options, error);
 }
