@@ -75,8 +75,6 @@ static const char *of_the_cpu(const struct model_config *config, const struct re
         {1u << OP_HEADS, TRAIT_LATENT, "attention to latents (MLA)"},
         {0, TRAIT_BOTH_WAYS, "attention both ways"},
         {0, TRAIT_SCAN, "scans (Mamba-2)"},
-        {0, TRAIT_GROUPS, "groups of experts"},
-        {0, TRAIT_SUM, "something added to the sum of experts' scores"},
         {0, TRAIT_CHANNELS, "decays for each channel (KDA)"},
         {0, config->n_token_types > 0 ? (unsigned)TRAIT_ROWS : 0u, "types of tokens"},
     };

@@ -121,7 +121,10 @@ static yalm_status run_experts(const struct pass *r, const struct step *step, ya
                                     w->router_choice_bias,
                                     step->number,
                                     apart ? s->ones : NULL,
-                                    w->router_scale};
+                                    w->router_scale,
+                                    s->config->n_expert_groups,
+                                    s->config->n_active_groups,
+                                    s->config->expert_eps};
     const int at_once = s->turns ? 1 : r->n; // apart each reads its own
     for (int t = 0; t < r->n; t += at_once) {
         const size_t at = (size_t)t * width;

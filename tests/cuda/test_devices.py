@@ -58,6 +58,12 @@ MORE = {  # heads for which only one kernel is there
         name="qwen3_5-long-keys",
         config=cases.CASES["tiny-qwen3_5"].config | {"head_dim": 32, "linear_key_head_dim": 144},
     ),
+    # Experts among the best groups, and something added to the sum of their scores.
+    "glm4-moe-groups": dataclasses.replace(
+        cases.CASES["tiny-glm4-moe"],
+        name="glm4-moe-groups",
+        config=cases.CASES["tiny-glm4-moe"].config | {"n_group": 2, "topk_group": 1},
+    ),
     # Rows of whole packs in types with groups.
     "mixtral-256": cases.Case("mixtral-256", cases.generator.mixtral(256, 256, 2, 4, 2, 320, 256, experts=3, active=2)),
     "llama-256": cases.Case("llama-256", cases.generator.llama(256, 512, 2, 4, 2, 320, 256)),
@@ -147,6 +153,7 @@ TIPPING = [
 ]
 BRIEF = [run for run in BRIEF if run not in RUNS and run[:2] not in TIPPING]
 BRIEF = [*BRIEF, ("bundled", "fp32", "fp32"), ("gemma4-long-heads", "fp16", "fp16")] if EMULATED else []
+BRIEF += [("glm4-moe-groups", "fp32", "fp32")]
 BRIEF_SCENARIOS = {"singles", "prefill", "pieces", "decode", "rollback"}
 # Every preset with some quantised weights or an int8 cache, two of the five by turns: fewer tokens, and no rollback. (A
 # GPU runs the formats in full, above.)

@@ -10,6 +10,8 @@ struct experts_case {
     int n, n_experts, n_active, dim, ffn_dim;
     bool biased, tied;  // tied: all rows of the router are equal
     bool apart = false; // the router reads x by a norm of its own, and experts' weights have factors
+    int n_groups = 0, n_active_groups = 0;
+    bool scored = false; // chosen by sigmoids and biases, whose weights are divided by their sum and 0.25
 };
 
 struct expert {
@@ -28,6 +30,28 @@ static std::vector<int> chosen_of(const std::vector<double> &logits, int n_activ
     order.resize(n_active);
     std::sort(order.begin(), order.end());
     return order;
+}
+
+// What experts are chosen by, in the best groups alone. bias NULL: by logits.
+static std::vector<double> ratings_of(const struct experts_case &c, std::vector<double> ratings, const float *bias)
+{
+    for (int e = 0; e < c.n_experts && bias; e++) {
+        ratings[e] = 1 / (1 + exp(-ratings[e])) + bias[e];
+    }
+    const int size = c.n_groups ? c.n_experts / c.n_groups : 0;
+    std::vector<double> best(c.n_groups);
+    for (int g = 0; g < c.n_groups; g++) {
+        std::vector<double> group(ratings.begin() + g * size, ratings.begin() + (g + 1) * size);
+        std::sort(group.rbegin(), group.rend());
+        best[g] = group[0] + (bias && size > 1 ? group[1] : 0);
+    }
+    const std::vector<int> kept = chosen_of(best, c.n_active_groups);
+    for (int e = 0; e < c.n_experts && c.n_groups; e++) {
+        if (std::find(kept.begin(), kept.end(), e / size) == kept.end()) {
+            ratings[e] = -INFINITY;
+        }
+    }
+    return ratings;
 }
 
 static double rounding(enum dtype type)
@@ -92,7 +116,9 @@ static void run(const struct experts_case &c)
     }
     const std::vector<float> x = random_floats(&seed, (size_t)c.n * c.dim, 2), norm = random_floats(&seed, c.dim, 1);
     const std::vector<float> other_norm = random_floats(&seed, c.dim, 1), factors = random_floats(&seed, c.n_experts, 2);
-    float *device_other = device_copy(other_norm), *device_factors = device_copy(factors);
+    const std::vector<float> choice_bias = random_floats(&seed, c.n_experts, 0.5);
+    float *device_other = device_copy(other_norm), *device_factors = device_copy(factors),
+          *device_bias = device_copy(choice_bias);
     float *device_x = device_copy(x), *device_norm = device_copy(norm), *device_router = device_copy(router);
     struct expert_weights *device_table = device_copy(table);
     struct model_config config = {};
@@ -105,6 +131,10 @@ static void run(const struct experts_case &c)
                           c.n_experts, c.n_active};
     run.router_norm = c.apart ? device_other : NULL;
     run.weight_scale = c.apart ? device_factors : NULL;
+    run.choice_bias = c.scored ? device_bias : NULL;
+    run.n_groups = c.n_groups;
+    run.n_active_groups = c.n_active_groups;
+    run.eps_of_sum = 0.25f;
     yalm_error error = {};
     assert_ok(experts_run(device_x, device_x, &run, c.n, scratch, 0, &error), error);
     assert_cuda(cudaDeviceSynchronize());
@@ -119,13 +149,14 @@ static void run(const struct experts_case &c)
                 logits[e] += routed[i] * router[(size_t)e * c.dim + i];
             }
         }
-        const std::vector<int> chosen = chosen_of(logits, c.n_active);
-        double sum = 0;
+        const std::vector<int> chosen = chosen_of(ratings_of(c, logits, c.scored ? choice_bias.data() : NULL), c.n_active);
+        const auto share = [&](int e) { return c.scored ? 1 / (1 + exp(-logits[e])) : exp(logits[e] - logits[chosen[0]]); };
+        double sum = c.scored ? 0.25 : 0;
         for (int e : chosen) {
-            sum += exp(logits[e] - logits[chosen[0]]);
+            sum += share(e);
         }
         for (int e : chosen) {
-            const double weight = exp(logits[e] - logits[chosen[0]]) / sum * (c.apart ? factors[e] : 1);
+            const double weight = share(e) / sum * (c.apart ? factors[e] : 1);
             expected_expert(c, experts[e], h, &y, &y_tolerance);
             for (int i = 0; i < c.dim; i++) {
                 expected[i] += weight * y[i];
@@ -142,7 +173,8 @@ static void run(const struct experts_case &c)
         free_weights(&expert.up);
         free_weights(&expert.down);
     }
-    taken.insert(taken.end(), {device_x, device_norm, device_other, device_factors, device_router, device_table, scratch});
+    taken.insert(taken.end(),
+                 {device_x, device_norm, device_other, device_factors, device_bias, device_router, device_table, scratch});
     for (void *memory : taken) {
         cudaFree(memory);
     }
@@ -190,9 +222,23 @@ static void test_apart(void **)
     }
 }
 
+static void test_groups(void **)
+{
+    const enum dtype type = DTYPE_FP32;
+    for (int n : {1, 7}) {
+        for (bool scored : {false, true}) {
+            run({type, type, type, n, 12, 3, 48, 40, false, false, false, 4, 2, scored});
+            run({type, type, type, n, 6, 2, 33, 31, false, false, false, 6, 3, scored}); // of one expert each
+            run({type, type, type, n, 80, 4, 32, 16, false, false, false, 40, 2, scored});
+            run({type, type, type, n, 8, 2, 32, 40, false, true, false, 4, 2, scored});
+            run({type, type, type, n, 5, 2, 40, 24, false, false, false, 0, 0, scored});
+        }
+    }
+}
+
 int main(void)
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_many), cmocka_unit_test(test_mixed_types),
-                                cmocka_unit_test(test_apart)};
+                                cmocka_unit_test(test_apart), cmocka_unit_test(test_groups)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

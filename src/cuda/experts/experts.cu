@@ -78,33 +78,66 @@ __device__ __forceinline__ float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-// What an expert is chosen by.
-__device__ __forceinline__ float rating_of(const float *logits, const float *choice_bias, int e)
+// How many come before number i of n by rating; of equals the first.
+__device__ static inline int rank_of(const float *ratings, int n, int i)
 {
-    return choice_bias ? sigmoid(logits[e]) + choice_bias[e] : logits[e];
+    int rank = 0;
+    for (int other = 0; other < n; other++)
+        rank += ratings[other] > ratings[i] || (ratings[other] == ratings[i] && other < i);
+    return rank;
+}
+
+struct expert_rule {
+    int n_experts, n_active;
+    bool raw;
+    const float *choice_bias;
+    float scale;
+    const float *weight_scale;
+    int n_groups, n_active_groups;
+    float eps;
+};
+
+// Experts outside of the best groups come to rate lowest. best: (n_groups).
+__device__ static inline void keep_groups(float *ratings, float *best, const struct expert_rule &rule)
+{
+    const int n = rule.n_groups, size = rule.n_experts / n;
+    for (int g = (int)threadIdx.x; g < n; g += CHOOSE_THREADS) {
+        float first = -INFINITY, second = -INFINITY;
+        for (int e = g * size; e < (g + 1) * size; e++) {
+            second = fmaxf(second, fminf(first, ratings[e]));
+            first = fmaxf(first, ratings[e]);
+        }
+        best[g] = rule.choice_bias && size > 1 ? first + second : first;
+    }
+    __syncthreads();
+    for (int g = (int)threadIdx.x; g < n; g += CHOOSE_THREADS)
+        if (rank_of(best, n, g) >= rule.n_active_groups)
+            for (int e = g * size; e < (g + 1) * size; e++)
+                ratings[e] = -INFINITY;
+    __syncthreads();
 }
 
 // Block t chooses the n_active largest of token t's logits (the lower index of equals) and sorts them by index. Their weights
-// are the softmax over them, or over all where it is to be raw. Dynamic shared memory: (n_experts) how many come before each.
-// With choice_bias: the best by the sum of that and the sigmoid; weights are the sigmoids, renormalised or raw. All are
-// multiplied by scale, and each expert's by its own.
-static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, int n_experts, int n_active, bool raw,
-                                     const float *choice_bias, float scale, const float *weight_scale)
+// are the softmax over them, or over all where it is to be raw. With choice_bias: the best by the sum of that and the sigmoid;
+// weights are the sigmoids, divided by their sum and eps, or raw. All are multiplied by scale, and each expert's by its own.
+// Dynamic shared memory: (n_experts) what each is chosen by, (n_experts) how many come before it, (n_groups).
+static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, const struct expert_rule rule)
 {
-    SHARED_DYNAMIC(int, ranks);
+    SHARED_DYNAMIC(float, ratings);
+    const int n_experts = rule.n_experts, n_active = rule.n_active;
+    const float *choice_bias = rule.choice_bias;
+    int *ranks = reinterpret_cast<int *>(ratings + n_experts);
     grid_dependency_launch();
     grid_dependency_wait();
     logits += (size_t)blockIdx.x * n_experts;
     choices += (size_t)blockIdx.x * n_active;
-    for (int e = (int)threadIdx.x; e < n_experts; e += CHOOSE_THREADS) {
-        const float own = rating_of(logits, choice_bias, e);
-        int rank = 0;
-        for (int other = 0; other < n_experts; other++) {
-            const float rating = rating_of(logits, choice_bias, other);
-            rank += rating > own || (rating == own && other < e);
-        }
-        ranks[e] = rank;
-    }
+    for (int e = (int)threadIdx.x; e < n_experts; e += CHOOSE_THREADS)
+        ratings[e] = choice_bias ? sigmoid(logits[e]) + choice_bias[e] : logits[e];
+    __syncthreads();
+    if (rule.n_groups > 0)
+        keep_groups(ratings, ratings + 2 * n_experts, rule);
+    for (int e = (int)threadIdx.x; e < n_experts; e += CHOOSE_THREADS)
+        ranks[e] = rank_of(ratings, n_experts, e);
     __syncthreads();
     if (threadIdx.x > 0)
         return;
@@ -114,20 +147,21 @@ static __global__ void choose_kernel(struct expert_choice *choices, const float 
             choices[n++].expert = e;
     for (int e = 0; n < n_active; e++) // only where NaN logits compare with nothing
         choices[n++].expert = e;
-    float max = -INFINITY, sum = 0;
+    float max = -INFINITY, sum = choice_bias ? rule.eps : 0;
     for (int i = 0; i < n_active; i++)
         max = fmaxf(max, logits[choices[i].expert]);
     for (int i = 0; i < n_active; i++)
         sum += choices[i].weight = choice_bias ? sigmoid(logits[choices[i].expert]) : expf(logits[choices[i].expert] - max);
-    if (raw && choice_bias) {
+    if (rule.raw && choice_bias) {
         sum = 1;
-    } else if (raw) {
+    } else if (rule.raw) {
         sum = 0;
         for (int e = 0; e < n_experts; e++)
             sum += expf(logits[e] - max);
     }
     for (int i = 0; i < n_active; i++)
-        choices[i].weight = choices[i].weight / sum * scale * (weight_scale ? weight_scale[choices[i].expert] : 1.0f);
+        choices[i].weight =
+            choices[i].weight / sum * rule.scale * (rule.weight_scale ? rule.weight_scale[choices[i].expert] : 1.0f);
 }
 
 static yalm_status route(const struct experts *e, const struct experts_scratch *s, const float *x, int n, cudaStream_t stream,
@@ -148,8 +182,11 @@ static yalm_status route(const struct experts *e, const struct experts_scratch *
                    static_cast<const __nv_bfloat16 *>(router), e->router_bias, x, norm, e->eps, dim));
     else
         return no_kernel(e->router.dtype, error);
-    return LAUNCH(error, choose_kernel, n, CHOOSE_THREADS, sizeof(int) * e->n_experts, stream, s->choices, s->logits,
-                  e->n_experts, e->n_active, e->raw_weights, e->choice_bias, e->scale > 0 ? e->scale : 1.0f, e->weight_scale);
+    const struct expert_rule rule = {
+        e->n_experts,    e->n_active, e->raw_weights,     e->choice_bias, e->scale > 0 ? e->scale : 1.0f,
+        e->weight_scale, e->n_groups, e->n_active_groups, e->eps_of_sum};
+    return LAUNCH(error, choose_kernel, n, CHOOSE_THREADS, sizeof(float) * (2 * e->n_experts + e->n_groups), stream, s->choices,
+                  s->logits, rule);
 }
 
 // Block e, one warp: the slots that chose expert e, in order.

@@ -204,6 +204,10 @@ struct experts {
     float scale = 0; // of the active experts' weights; 0: 1
     const float *router_norm = NULL;  // (hidden_dim), of what the router reads; NULL: norm
     const float *weight_scale = NULL; // (n_experts), of their weights; NULL: 1
+    // Experts are chosen of the n_active_groups best of n_groups. A group's best expert tells how good it is; with choice_bias
+    // its best two together.
+    int n_groups = 0, n_active_groups = 0; // 0: among all
+    float eps_of_sum = 0;                  // is added to the sum that weights are divided by, with choice_bias
 };
 size_t experts_scratch_bytes(const struct model_config *config, int most_tokens);
 yalm_status experts_run(float *to, const float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream,
