@@ -81,7 +81,7 @@ static const char *of_the_cpu(const struct model_config *config, const struct re
     for (const auto &fact : facts)
         if ((outline->ops & fact.ops) || (outline->traits & fact.traits))
             return fact.what;
-    return config->ungated && config->n_experts > 0 ? "experts without a gate" : NULL;
+    return NULL;
 }
 
 // The model's steps; of a rank's share what has been tried with several.

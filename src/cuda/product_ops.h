@@ -26,8 +26,8 @@ static inline struct norm norm_of(const struct step *step)
 // y = norm(x), of `type`, or x itself; both (n, hidden_dim), of which y may be x. split: in two parts (rmsnorm_split()).
 yalm_status normalise(struct cuda_state *s, void *y, enum dtype type, const float *x, const struct norm *norm, int n,
                       bool split, yalm_error *error);
-// y_i = w_i norm(x) + bias_i, or of x itself where the norm has no weight. Many tokens' products round their input to 16 bits where
-// the matrix has them; the first n_exact take what that loses, too.
+// y_i = w_i norm(x) + bias_i, or of x itself where the norm has no weight. Many tokens' products round their input to 16 bits
+// where the matrix has them; the first n_exact take what that loses, too.
 yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, int n_exact,
                                 const float *x, const struct norm *norm, int n, yalm_error *error,
                                 const struct upcoming *next = NULL);

@@ -100,6 +100,8 @@ static void place_expert(struct layout *l, struct expert_weights *e, const struc
     place_vector(l, e->gate_bias, e->gate.rows);
     place_vector(l, e->up_bias, e->up.rows);
     place_vector(l, e->down_bias, c->hidden_dim);
+    if (c->ungated)
+        *e = {e->up, {NULL, DTYPE_U8, 0, 0}, e->down, e->up_bias, NULL, e->down_bias};
 }
 
 static void place_delta(struct layout *l, struct delta_weights *w, const struct delta_config *c)

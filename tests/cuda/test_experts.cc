@@ -12,6 +12,7 @@ struct experts_case {
     bool apart = false; // the router reads x by a norm of its own, and experts' weights have factors
     int n_groups = 0, n_active_groups = 0;
     bool scored = false; // chosen by sigmoids and biases, whose weights are divided by their sum and 0.25
+    bool ungated = false;
 };
 
 struct expert {
@@ -69,7 +70,7 @@ static void expected_expert(const struct experts_case &c, const struct expert &e
     for (int r = 0; r < c.ffn_dim; r++) {
         double gate_magnitude, up_magnitude;
         const double g = dot(&e.gate, r, h, &gate_magnitude) + (c.biased ? e.biases[0][r] : 0);
-        const double u = dot(&e.up, r, h, &up_magnitude) + (c.biased ? e.biases[1][r] : 0);
+        const double own_u = dot(&e.up, r, h, &up_magnitude) + (c.biased ? e.biases[1][r] : 0), u = c.ungated ? 1 : own_u;
         gated[r] = silu_of(g) * u;
         const double error = 3 * sum_error(c.dim);
         const double gate_error =
@@ -109,6 +110,9 @@ static void run(const struct experts_case &c)
             taken.push_back(biases[i]);
         }
         table[e] = {expert->gate.device, expert->up.device, expert->down.device, biases[0], biases[1], biases[2]};
+        if (c.ungated) {
+            table[e].up = {NULL, DTYPE_U8, 0, 0};
+        }
     }
     std::vector<float> router = random_floats(&seed, (size_t)c.n_experts * c.dim, 1);
     for (size_t i = c.dim; c.tied && i < router.size(); i++) {
@@ -236,9 +240,18 @@ static void test_groups(void **)
     }
 }
 
+static void test_ungated(void **)
+{
+    for (enum dtype type : {DTYPE_FP32, DTYPE_BF16, DTYPE_Q8}) {
+        for (int n : {1, 9}) {
+            run({type, type, type, n, 5, 2, 33, 47, true, false, false, 0, 0, false, true});
+        }
+    }
+}
+
 int main(void)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_many), cmocka_unit_test(test_mixed_types),
-                                cmocka_unit_test(test_apart), cmocka_unit_test(test_groups)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_one),   cmocka_unit_test(test_many),   cmocka_unit_test(test_mixed_types),
+                                cmocka_unit_test(test_apart), cmocka_unit_test(test_groups), cmocka_unit_test(test_ungated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

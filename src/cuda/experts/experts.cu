@@ -247,11 +247,21 @@ static yalm_status one_token(const struct experts *e, struct matvec m, cudaStrea
     return YALM_OK;
 }
 
+// Units of one matrix, which MATVEC_STORE has left as they are.
+static yalm_status activate_ungated(const struct experts *e, const struct experts_scratch *s, int n, cudaStream_t stream,
+                                    yalm_error *error)
+{
+    const size_t n_units = (size_t)n * e->n_active * e->experts[0].down.cols;
+    return e->experts[0].up.dtype == DTYPE_U8
+               ? gate_multiply(s->gated, DTYPE_FP32, s->gated, NULL, n_units, stream, error, e->activation)
+               : YALM_OK;
+}
+
 // All products with h come before any with x: they need x as it was.
 static yalm_status run_one(float *to, const float *x, const struct experts *e, const struct experts_scratch *s,
                            cudaStream_t stream, yalm_error *error)
 {
-    const int dim = e->experts[0].gate.cols, ffn_dim = e->experts[0].gate.rows;
+    const int dim = e->experts[0].down.rows, ffn_dim = e->experts[0].down.cols;
     for (int i = 0; i < e->n_active; i++) {
         struct matvec m = {};
         m.choice = s->choices + i;
@@ -268,6 +278,7 @@ static yalm_status run_one(float *to, const float *x, const struct experts *e, c
         m.rows[1] = ffn_dim;
         TRY(one_token<MATVEC_GATED>(e, m, stream, error));
     }
+    TRY(activate_ungated(e, s, 1, stream, error));
     for (int i = 0; i < e->n_active; i++) {
         struct matvec m = {};
         m.choice = s->choices + i;
@@ -295,7 +306,7 @@ static yalm_status many_tokens(const struct experts *e, struct group_product p, 
 static yalm_status run_many(float *to, const float *x, const struct experts *e, const struct experts_scratch *s, int n,
                             cudaStream_t stream, yalm_error *error)
 {
-    const int dim = e->experts[0].gate.cols, ffn_dim = e->experts[0].gate.rows;
+    const int dim = e->experts[0].down.rows, ffn_dim = e->experts[0].down.cols;
     TRY(LAUNCH(error, list_kernel, e->n_experts, LIST_THREADS, 0, stream, s->counts, s->slots, s->choices, n, e->n_active));
     TRY(rmsnorm(s->h, DTYPE_FP32, x, e->norm, e->eps, n, dim, stream, error));
     struct group_product p = {e->table, DTYPE_FP32, s->counts, s->slots,     n, e->n_active, ffn_dim,
@@ -303,6 +314,7 @@ static yalm_status run_many(float *to, const float *x, const struct experts *e, 
     TRY(many_tokens<MATVEC_STORE>(e, p, stream, error));
     TRY(many_tokens<MATVEC_UP>(e, p, stream, error));
     TRY(many_tokens<MATVEC_GATED>(e, p, stream, error));
+    TRY(activate_ungated(e, s, n, stream, error));
     p.rows = dim;
     p.cols = ffn_dim;
     p.x = s->gated;
@@ -316,7 +328,7 @@ yalm_status experts_run(float *to, const float *x, const struct experts *e, int 
                         yalm_error *error)
 {
     struct experts_scratch s;
-    lay_out(&s, scratch, n, e->n_experts, e->n_active, e->experts[0].gate.cols, e->experts[0].gate.rows);
+    lay_out(&s, scratch, n, e->n_experts, e->n_active, e->experts[0].down.rows, e->experts[0].down.cols);
     TRY(route(e, &s, x, n, stream, error));
     return n == 1 ? run_one(to, x, e, &s, stream, error) : run_many(to, x, e, &s, n, stream, error);
 }
