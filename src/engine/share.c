@@ -14,11 +14,11 @@ yalm_status share_check(const struct model_config *config, const struct model_we
     if (outline.ops & ALONE)
         return error_set(error, YALM_USAGE,
                          "ranks: experts with norms of their own cannot be shared among ranks: run this model without mpirun");
-    if ((outline.ops & 1 << OP_NORM) || (outline.traits & TRAITS_OF_CPU))
+    if ((outline.ops & 1 << OP_NORM) || (outline.traits & TRAITS_ALONE))
         return error_set(
             error, YALM_USAGE,
-            "ranks: LayerNorm, attention both ways or to latents (MLA), scans (Mamba-2), KDA, and groups of experts "
-            "cannot be shared among ranks: run this model without mpirun");
+            "ranks: LayerNorm, MLPs without a gate, attention both ways or to latents (MLA), scans (Mamba-2), KDA, and "
+            "groups of experts cannot be shared among ranks: run this model without mpirun");
     const int most = share_most_ranks(config, weights);
     if (n_ranks <= most)
         return YALM_OK;
