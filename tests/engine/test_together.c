@@ -60,9 +60,9 @@ static struct random_model *model_of(const struct kind_of_model *kind)
                                   .n_active_experts = kind->n_experts ? 2 : 0,
                                   .kinds = {{.sliding_window = kind->window}},
                                   .bos = -1};
-    if (kind->sort == OLDER) { // blocks side by side, and scores that fall with the distance
+    if (kind->sort == OLDER) { // blocks side by side, rows of positions, scores that fall with the distance
         config.n_kv_heads = config.n_heads;
-        config.layer_norm = config.parallel = config.alibi = config.classifier_bias = true;
+        config.layer_norm = config.parallel = config.alibi = config.learned_positions = config.classifier_bias = true;
         config.activation = ACTIVATION_RELU2;
     }
     if (kind->sort == GEMMA && kind->n_experts) {
@@ -93,8 +93,8 @@ static yalm_session *open_session(const struct random_model *m, const struct kin
     yalm_session *session = yalm_session_open(&m->model, &options, &error);
     if (!session && error.status == YALM_USAGE && strstr(error.text, "activations"))
         return NULL; // these weights have no such activations
-    if (!session && on_gpu() && kind->sort >= LATENTS)
-        return NULL; // the CPU alone has them
+    if (!session && on_gpu() && kind->sort == LATENTS)
+        return NULL; // the CPU alone has such
     if (!session)
         fail_msg("%s", error.text);
     return session;
