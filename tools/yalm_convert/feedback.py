@@ -12,8 +12,9 @@ import dataclasses
 
 import numpy as np
 
-from .grids import MOST_SCALE, TARGETS, inverses, nearest_by, search, whole_scales
+from .grids import MOST_SCALE, TARGETS, whole_scales
 from .packing import GROUP, groups_of
+from .rounding import rounded_in_turn, search
 
 # A text of some thousand tokens is not all texts. What two columns have in common counts COMMON; EVERY times the median of
 # A's diagonal, where columns are read at all, is added to it. The mean would follow a few columns of huge activations.
@@ -61,12 +62,12 @@ def _block(first: int, lower: np.ndarray, more: float) -> Block:
 
 
 def improved(x: np.ndarray, dtype: str, blocks: list) -> tuple:
-    """(columns, rows) values -> quants of that shape, (groups, rows) whole scales, and what rows' scales are multiples of.
+    """(columns, rows) values -> int8 quants of that shape, (groups, rows) whole scales, and what rows' scales are multiples of.
     The latter have room for the largest scale that search() tries, since errors may make the largest value larger. They
     are not finite where the values do not allow one."""
     of_rows = np.abs(x).max(axis=0) / np.float32(MOST_SCALE * min(map(abs, TARGETS[dtype])))
     of_rows[~np.isfinite(np.square(x).sum(axis=0))] = np.nan
-    quants, whole = np.empty_like(x), np.empty((len(x) // GROUP, x.shape[1]), np.float32)
+    quants, whole = np.empty(x.shape, np.int8), np.empty((len(x) // GROUP, x.shape[1]), np.float32)
     for block in blocks:
         end = block.first + len(block.importance)
         within, groups = slice(block.first, end), slice(block.first // GROUP, end // GROUP)
@@ -89,8 +90,4 @@ def _round_in_turn(
             importance = block.importance[mine] / block.importance[mine].mean()
             whole[first // GROUP] = whole_scales(search(wanted, dtype, importance[:, None]), of_rows)
             scale = whole[first // GROUP] * of_rows
-            inverse = inverses(scale)
-            for i, column in enumerate(range(first, first + GROUP)):
-                wanted[i] += feedback[first:column, column] @ errors[first:column]
-                quants[column] = nearest_by(wanted[i], inverse, dtype)
-                errors[column] = x[column] - quants[column] * scale
+            quants[mine] = rounded_in_turn(x[mine], wanted, scale, dtype, feedback[mine, mine], errors[mine])

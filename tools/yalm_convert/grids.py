@@ -2,7 +2,7 @@
 
 Scales are searched for: of some candidates, each improved by least squares, the one that leaves the smallest squared
 error, where errors count by weights of their own. Groups lie along the last axis here, (32, groups), so that every
-step is a few long vector operations; blocks are small enough for a cache.
+step is a few long vector operations; blocks are small enough for a cache. rounding.py calls C for it where that is built.
 """
 
 from typing import Optional
@@ -73,8 +73,8 @@ def _improve(
 ) -> tuple:
     """The best scale for the quants that `scale` gives, and the squared error that it saves against a scale of 0."""
     q = nearest(x, scale, dtype)
-    xq = np.einsum("ij,ij->j", weighted, q)
-    qq = np.einsum("ij,ij->j", q, q if weights is None else q * weights)
+    xq = (weighted * q).sum(axis=0)  # row by row, on every machine
+    qq = (q * (q if weights is None else q * weights)).sum(axis=0)
     best = np.divide(xq, qq, out=np.zeros_like(xq), where=qq > 0)
     return best, best * xq
 
@@ -84,8 +84,22 @@ def nearest(x: np.ndarray, scale: np.ndarray, dtype: str) -> np.ndarray:
     return nearest_by(x, inverses(scale), dtype)
 
 
+def nearest_in_turn(
+    x: np.ndarray, wanted: np.ndarray, scale: np.ndarray, dtype: str, feedback: np.ndarray, errors: np.ndarray
+) -> np.ndarray:
+    """The integers, int8, nearest to groups `wanted` (32, n), which are changed: each row's errors against x, times its row
+    of feedback (32, 32), are added to the rows behind it. Sets errors (32, n)."""
+    quants, inverse = np.empty(x.shape, np.int8), inverses(scale)
+    for i, row in enumerate(wanted):
+        q = nearest_by(row, inverse, dtype)
+        quants[i], errors[i] = q, x[i] - q * scale
+        wanted[i + 1 :] += feedback[i, i + 1 :, None] * errors[i]
+    return quants
+
+
 def inverses(scale: np.ndarray) -> np.ndarray:
-    return np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
+    """0 where the scale is 0, or so small that its inverse may be infinite."""
+    return np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=np.abs(scale) >= np.float32(2**-126))
 
 
 def nearest_by(x: np.ndarray, inverse: np.ndarray, dtype: str) -> np.ndarray:

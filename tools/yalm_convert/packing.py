@@ -98,6 +98,16 @@ SIX_BITS = (
 EIGHTS, PAIRS, ODD = 4, 4, 2  # of a group's columns
 
 
+def _indices(values: np.ndarray) -> bytes:
+    """The place of each value, by its byte."""
+    index = np.zeros(256, np.uint8)
+    index[values.view(np.uint8)] = np.arange(len(values))
+    return index.tobytes()
+
+
+INDICES = {dtype: _indices(values) for dtype, values in VALUES.items()}
+
+
 def groups_of(columns: int) -> int:
     return -(-columns // GROUP)
 
@@ -153,9 +163,7 @@ def pack(quants: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "q8":
         return bits
     if dtype in VALUES:
-        index = np.zeros(256, np.uint8)
-        index[VALUES[dtype].view(np.uint8)] = np.arange(len(VALUES[dtype]))
-        bits = index[bits]
+        bits = np.frombuffer(bits.tobytes().translate(INDICES[dtype]), np.uint8).reshape(bits.shape)
     if dtype == "q2":
         return _pairs_plane(bits)
     if dtype == "q3":

@@ -17,8 +17,9 @@ import numpy as np
 from .checkpoint import PIECE, Tensor
 from .errors import ModelError
 from .feedback import blocks_of, improved
-from .grids import MOST_SCALE, nearest, search, whole_scales
+from .grids import MOST_SCALE, whole_scales
 from .packing import GROUP, SIX_BITS, filled_up, groups_of, pack
+from .rounding import rounded, search
 from .source import shown
 
 # Few and long steps, for between them Python's threads wait for each other.
@@ -47,16 +48,21 @@ def quantise(source: Tensor, dtype: str, importance: Optional[Importance] = None
             values = filled_up(source.values(first, min(at_once, rows - first)))
             step = -(-len(values) // AT_ONCE) if moments else max(1, BLOCK // groups_of(columns))
             blocks = (values[r : r + step] for r in range(0, len(values), step))
-            for quants, *of_block in pool.map(lambda block: quantise_rows(block, dtype, weights, moments), blocks):
+            for packed, *of_block in pool.map(lambda block: _packed_rows(block, dtype, weights, moments), blocks):
                 if not all(np.isfinite(part).all() for part in of_block):
                     raise ModelError(
                         f"{source.path}: tensor {shown(source.name)} has a value that is NaN, infinite, or too large for "
                         f"{dtype}"
                     )
                 scales.append(of_block)
-                yield pack(quants, dtype).reshape(-1)
+                yield packed.reshape(-1)
     for parts in zip(*scales):
         yield np.concatenate(parts).reshape(-1)
+
+
+def _packed_rows(values: np.ndarray, dtype: str, weights: Optional[np.ndarray], moments: Sequence) -> tuple:
+    quants, *scales = quantise_rows(values, dtype, weights, moments)
+    return pack(quants, dtype), *scales
 
 
 def memory_of_moments(shape: tuple) -> int:
@@ -88,14 +94,14 @@ def quantise_rows(
     if moments:
         with np.errstate(all="ignore"):
             quants, scales, of_rows = improved(np.ascontiguousarray(values.T, np.float32), dtype, moments)
-        return quants.T.astype(np.int8), scales.T.astype(np.int8), of_rows
-    x = np.ascontiguousarray(values.reshape(-1, GROUP).T, dtype=np.float32)
+        return np.ascontiguousarray(quants.T), scales.T.astype(np.int8), of_rows
+    x = np.ascontiguousarray(values.reshape(-1, GROUP).T).astype(np.float32, copy=False)
     of_groups = None if weights is None else np.ascontiguousarray(np.tile(weights.T, rows))
     with np.errstate(all="ignore"):
         found = search(x, dtype, of_groups)
         found[~np.isfinite(x.sum(axis=0) * 0.0)] = np.nan
         scales, used = _stored_scales(found.reshape(rows, -1), dtype)
-        quants = nearest(x, used.reshape(-1), dtype).astype(np.int8)
+        quants = rounded(x, used.reshape(-1), dtype)
     return np.ascontiguousarray(quants.T).reshape(rows, columns), *scales
 
 

@@ -1,0 +1,102 @@
+"""Groups' scales and integers, by libyalm where it is built, else by numpy: the same bits, several times as fast.
+
+The library is the one beside the program that this converter belongs to (yalm_measure.h, "rounding"). What it computes is
+what grids.py does, which is the reference, and finds every constant there.
+"""
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Optional
+
+import numpy as np
+
+from .grids import LEAST, MOST, NEAREST, ROUNDS, TARGETS, nearest, nearest_in_turn
+from .grids import search as search_by_numpy
+
+ABI = "0.2"
+HERE = Path(__file__).resolve()
+PLACES = (HERE.parents[2], HERE.parents[3] / "lib")  # of the source's tree, and of what is installed
+
+
+class _Grid(ctypes.Structure):
+    """yalm_grid."""
+
+    _fields_ = (
+        ("nearest", ctypes.c_char_p),
+        ("least", ctypes.c_float),
+        ("most", ctypes.c_float),
+        ("targets", ctypes.POINTER(ctypes.c_float)),
+        ("n_targets", ctypes.c_int),
+        ("rounds", ctypes.c_int),
+    )
+
+
+@functools.lru_cache(None)
+def _grid(dtype: str) -> _Grid:
+    targets = TARGETS[dtype]
+    numbers = (ctypes.c_float * len(targets))(*targets)
+    return _Grid(
+        NEAREST.get(dtype), LEAST.get(dtype, 0), MOST.get(dtype, 0), numbers, len(targets), ROUNDS[dtype]
+    )
+
+
+@functools.lru_cache(None)
+def library() -> Optional[ctypes.CDLL]:
+    """None where there is none that has the functions."""
+    for place in PLACES:
+        try:
+            found = ctypes.CDLL(str(place / f"libyalm.so.{ABI}"))
+            scales, rounding, version = found.yalm_search_scales, found.yalm_round_by_scales, found.yalm_version
+        except (OSError, AttributeError):
+            continue
+        version.restype, scales.restype, rounding.restype = ctypes.c_char_p, None, None
+        array, grid, size = ctypes.c_void_p, ctypes.POINTER(_Grid), ctypes.c_size_t
+        scales.argtypes = array, grid, array, array, size
+        rounding.argtypes = array, array, grid, array, array, array, array, size
+        if version().decode().startswith(f"{ABI}."):
+            return found
+    return None
+
+
+def _at(array: Optional[np.ndarray]) -> Optional[int]:
+    if array is None:
+        return None
+    assert array.dtype in (np.float32, np.int8) and array.flags.c_contiguous
+    return array.ctypes.data
+
+
+def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> np.ndarray:
+    """grids.py's search(): the scales (n) of groups (32, n), where errors count by weights, (32, n) or (32, 1)."""
+    if library() is None:
+        return search_by_numpy(x, dtype, weights)
+    if weights is not None:
+        weights = np.ascontiguousarray(np.broadcast_to(weights, x.shape))
+    scales = np.empty(x.shape[1], np.float32)
+    library().yalm_search_scales(_at(scales), _grid(dtype), _at(x), _at(weights), len(scales))
+    return scales
+
+
+def rounded(x: np.ndarray, scales: np.ndarray, dtype: str) -> np.ndarray:
+    """Groups (32, n) by their scales (n) -> int8 of that shape."""
+    if library() is None:
+        return nearest(x, scales, dtype).astype(np.int8)
+    quants = np.empty(x.shape, np.int8)
+    library().yalm_round_by_scales(
+        _at(quants), None, _grid(dtype), None, _at(x), _at(scales), None, len(scales)
+    )
+    return quants
+
+
+def rounded_in_turn(
+    x: np.ndarray, wanted: np.ndarray, scales: np.ndarray, dtype: str, feedback: np.ndarray, errors: np.ndarray
+) -> np.ndarray:
+    """The same of `wanted`, where each weight makes up for the errors of those before it, by feedback (32, 32). Sets errors
+    (32, n), those against x."""
+    if library() is None:
+        return nearest_in_turn(x, wanted, scales, dtype, feedback, errors)
+    quants, feedback = np.empty(x.shape, np.int8), np.ascontiguousarray(feedback)
+    library().yalm_round_by_scales(
+        _at(quants), _at(errors), _grid(dtype), _at(x), _at(wanted), _at(scales), _at(feedback), len(scales)
+    )
+    return quants
