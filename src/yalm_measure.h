@@ -103,7 +103,7 @@ YALM_API yalm_status yalm_importance_write(yalm_session *session, const int32_t 
 
 // ---------------------------------------------------------------------------------------- rounding
 
-// The integers that a quantised type has, for the two functions below, which the converter calls: what its numpy does, faster.
+// The integers that a quantised type has, for the functions below, which the converter calls: what its numpy does, faster.
 typedef struct yalm_grid {
     const int8_t *nearest; // (128) the integer nearest to (i - 64) / 2; NULL: those from `least` to `most`
     float least, most;
@@ -111,12 +111,16 @@ typedef struct yalm_grid {
     int n_targets, rounds; // of refining the best scale
 } yalm_grid;
 
-// scales (n): by which the integers fit n groups of 32 weights best. x, and weights of squared errors or NULL: (32, n).
-YALM_API void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, size_t n);
-// quants (32, n): of groups `wanted` (32, n) the nearest integers. With feedback (32, 32), else NULL: each weight is first
-// moved by the errors (32, n) of those before it against x (32, n), earlier one i's times feedback[i][its own place].
-YALM_API void yalm_round_by_scales(int8_t *quants, float *errors, const yalm_grid *grid, const float *x, const float *wanted,
-                                   const float *scales, const float *feedback, size_t n);
+// scales (n): by which the integers fit n groups of 32 weights best. x, and weights of squared errors or NULL: both groups as
+// rows (n, 32), or as columns (32, n).
+YALM_API void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, bool rows,
+                                 size_t n);
+// quants (n, 32): the integers nearest to groups x (n, 32).
+YALM_API void yalm_round_groups(int8_t *quants, const yalm_grid *grid, const float *x, const float *scales, size_t n);
+// quants (32, n): those nearest to groups `wanted` (32, n), each weight first moved by the errors of those before it against
+// x (32, n), row i's times feedback (32, 32) [i][its own row]. errors: (32, n).
+YALM_API void yalm_round_in_turn(int8_t *quants, float *errors, const yalm_grid *grid, const float *x, const float *wanted,
+                                 const float *scales, const float *feedback, size_t n);
 
 #ifdef __cplusplus
 }

@@ -12,15 +12,24 @@
 #endif
 
 enum { GROUP = 32, LANES = 16 };
+#define TO_WHOLE 0x1.8p23f  // added and taken off again, it leaves a small number rounded as rintf() does, which is a call
 typedef float lanes[LANES]; // a number of each of so many groups
 
-// Rows of a matrix (GROUP, n), from column `first` on; zeros past its end.
-static void load(lanes to[GROUP], const float *x, size_t n, size_t first)
+static size_t few(size_t n, size_t first)
 {
-    const size_t count = n - first < LANES ? n - first : LANES;
+    return n - first < LANES ? n - first : LANES;
+}
+
+// Groups from `first` on, of n: rows (n, GROUP), or columns (GROUP, n). Zeros past the last.
+static void load(lanes to[GROUP], const float *x, bool rows, size_t n, size_t first)
+{
+    const size_t count = few(n, first);
     memset(to, 0, GROUP * sizeof *to);
-    for (int i = 0; i < GROUP; i++)
-        memcpy(to[i], x + (size_t)i * n + first, count * sizeof(float));
+    for (size_t l = 0; rows && l < count; l++)
+        for (size_t i = 0; i < GROUP; i++)
+            to[i][l] = x[(first + l) * GROUP + i];
+    for (size_t i = 0; !rows && i < GROUP; i++)
+        memcpy(to[i], x + i * n + first, count * sizeof(float));
 }
 
 static void invert(lanes inverse, const lanes scale)
@@ -44,8 +53,8 @@ static inline void nearest(lanes q, const yalm_grid *grid, const lanes x, const 
         return;
     }
     for (int l = 0; l < LANES; l++) {
-        const float whole = rintf(x[l] * inverse[l]), least = whole > grid->least ? whole : grid->least;
-        q[l] = least < grid->most ? least : grid->most;
+        const float wanted = x[l] * inverse[l], least = wanted > grid->least ? wanted : grid->least;
+        q[l] = ((least < grid->most ? least : grid->most) + TO_WHOLE) - TO_WHOLE;
     }
 }
 
@@ -73,7 +82,7 @@ static void improve(lanes best, lanes gain, const yalm_grid *grid, const lanes *
 
 static void search(lanes best, const yalm_grid *grid, const lanes *x, const lanes *weights)
 {
-    lanes extreme, least, scale, found, gain, most_gain;
+    lanes extreme, least, scale, found, gain, most_gain, sum = {0};
     memcpy(extreme, x[0], sizeof extreme);
     memcpy(least, x[0], sizeof least);
     for (int i = 1; i < GROUP; i++)
@@ -96,44 +105,61 @@ static void search(lanes best, const yalm_grid *grid, const lanes *x, const lane
             most_gain[l] = better ? gain[l] : most_gain[l];
         }
     }
+    for (int i = 0; i < GROUP; i++)
+        for (int l = 0; l < LANES; l++)
+            sum[l] += x[i][l];
+    for (int l = 0; l < LANES; l++)
+        best[l] = sum[l] * 0 == 0 ? best[l] : NAN;
 }
 
-void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, size_t n)
+void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, bool rows, size_t n)
 {
     for (size_t first = 0; first < n; first += LANES) {
         lanes wanted[GROUP], by[GROUP], best;
-        load(wanted, x, n, first);
+        load(wanted, x, rows, n, first);
         if (weights)
-            load(by, weights, n, first);
+            load(by, weights, rows, n, first);
         search(best, grid, (const lanes *)wanted, weights ? (const lanes *)by : NULL);
-        memcpy(scales + first, best, (n - first < LANES ? n - first : LANES) * sizeof(float));
+        memcpy(scales + first, best, few(n, first) * sizeof(float));
     }
 }
 
-void yalm_round_by_scales(int8_t *quants, float *errors, const yalm_grid *grid, const float *x, const float *wanted,
-                          const float *scales, const float *feedback, size_t n)
+void yalm_round_groups(int8_t *quants, const yalm_grid *grid, const float *x, const float *scales, size_t n)
 {
     for (size_t first = 0; first < n; first += LANES) {
-        const int count = n - first < LANES ? (int)(n - first) : LANES;
-        lanes rounded[GROUP], left[GROUP], exact[GROUP], scale = {0}, inverse, q;
-        load(rounded, wanted, n, first);
-        if (feedback)
-            load(exact, x, n, first);
-        memcpy(scale, scales + first, (size_t)count * sizeof(float));
+        const size_t count = few(n, first);
+        lanes wanted[GROUP], inverse, q, scale = {0};
+        load(wanted, x, true, n, first);
+        memcpy(scale, scales + first, count * sizeof(float));
         invert(inverse, scale);
-        for (int i = 0; i < GROUP; i++) {
-            const size_t at = (size_t)i * n + first;
-            for (int earlier = 0; feedback && earlier < i; earlier++)
+        for (size_t i = 0; i < GROUP; i++) {
+            nearest(q, grid, wanted[i], inverse);
+            for (size_t l = 0; l < count; l++)
+                quants[(first + l) * GROUP + i] = (int8_t)q[l];
+        }
+    }
+}
+
+void yalm_round_in_turn(int8_t *quants, float *errors, const yalm_grid *grid, const float *x, const float *wanted,
+                        const float *scales, const float *feedback, size_t n)
+{
+    for (size_t first = 0; first < n; first += LANES) {
+        const size_t count = few(n, first);
+        lanes exact[GROUP], moved[GROUP], left[GROUP], inverse, q, scale = {0};
+        load(exact, x, false, n, first);
+        load(moved, wanted, false, n, first);
+        memcpy(scale, scales + first, count * sizeof(float));
+        invert(inverse, scale);
+        for (size_t i = 0; i < GROUP; i++) {
+            for (size_t earlier = 0; earlier < i; earlier++)
                 for (int l = 0; l < LANES; l++)
-                    rounded[i][l] += feedback[earlier * GROUP + i] * left[earlier][l];
-            nearest(q, grid, rounded[i], inverse);
-            for (int l = 0; l < count; l++)
-                quants[at + l] = (int8_t)q[l];
-            if (!feedback)
-                continue;
+                    moved[i][l] += feedback[earlier * GROUP + i] * left[earlier][l];
+            nearest(q, grid, moved[i], inverse);
             for (int l = 0; l < LANES; l++)
                 left[i][l] = exact[i][l] - q[l] * scale[l];
-            memcpy(errors + at, left[i], (size_t)count * sizeof(float));
+            for (size_t l = 0; l < count; l++)
+                quants[i * n + first + l] = (int8_t)q[l];
+            memcpy(errors + i * n + first, left[i], count * sizeof(float));
         }
     }
 }

@@ -47,7 +47,8 @@ NEAREST = {dtype: _nearest_values(values) for dtype, values in VALUES.items()}
 
 def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> np.ndarray:
     """The scales of x's columns. With quants q, the best scale is x·q / q·q, and leaves the error x·x - (x·q)² / q·q.
-    Each product is by weights of the shape of x, or one for each of its rows, if there are any."""
+    Each product is by weights of the shape of x, or one for each of its rows, if there are any. NaN where a value is no
+    number, or infinite."""
     weighted = x if weights is None else x * weights
     largest, smallest = x.max(axis=0), x.min(axis=0)
     extreme = np.where(largest >= -smallest, largest, smallest)
@@ -59,6 +60,7 @@ def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> n
         better = gain > best_gain
         np.copyto(best, scale, where=better)
         np.copyto(best_gain, gain, where=better)
+    best[~np.isfinite(x.sum(axis=0) * 0.0)] = np.nan
     return best
 
 

@@ -95,14 +95,13 @@ def quantise_rows(
         with np.errstate(all="ignore"):
             quants, scales, of_rows = improved(np.ascontiguousarray(values.T, np.float32), dtype, moments)
         return np.ascontiguousarray(quants.T), scales.T.astype(np.int8), of_rows
-    x = np.ascontiguousarray(values.reshape(-1, GROUP).T).astype(np.float32, copy=False)
-    of_groups = None if weights is None else np.ascontiguousarray(np.tile(weights.T, rows))
+    x = np.ascontiguousarray(values, np.float32).reshape(-1, GROUP)
+    of_groups = None if weights is None else np.tile(weights, (rows, 1))
     with np.errstate(all="ignore"):
-        found = search(x, dtype, of_groups)
-        found[~np.isfinite(x.sum(axis=0) * 0.0)] = np.nan
+        found = search(x, dtype, of_groups, rows=True)
         scales, used = _stored_scales(found.reshape(rows, -1), dtype)
         quants = rounded(x, used.reshape(-1), dtype)
-    return np.ascontiguousarray(quants.T).reshape(rows, columns), *scales
+    return quants.reshape(rows, columns), *scales
 
 
 def _stored_scales(found: np.ndarray, dtype: str) -> tuple:

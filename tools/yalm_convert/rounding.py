@@ -36,67 +36,62 @@ class _Grid(ctypes.Structure):
 def _grid(dtype: str) -> _Grid:
     targets = TARGETS[dtype]
     numbers = (ctypes.c_float * len(targets))(*targets)
-    return _Grid(
-        NEAREST.get(dtype), LEAST.get(dtype, 0), MOST.get(dtype, 0), numbers, len(targets), ROUNDS[dtype]
-    )
+    return _Grid(NEAREST.get(dtype), LEAST.get(dtype, 0), MOST.get(dtype, 0), numbers, len(targets), ROUNDS[dtype])
 
 
 @functools.lru_cache(None)
 def library() -> Optional[ctypes.CDLL]:
     """None where there is none that has the functions."""
+    array, grid, size = ctypes.c_void_p, ctypes.POINTER(_Grid), ctypes.c_size_t
     for place in PLACES:
         try:
             found = ctypes.CDLL(str(place / f"libyalm.so.{ABI}"))
-            scales, rounding, version = found.yalm_search_scales, found.yalm_round_by_scales, found.yalm_version
+            found.yalm_version.restype = ctypes.c_char_p
+            found.yalm_search_scales.argtypes = array, grid, array, array, ctypes.c_bool, size
+            found.yalm_round_groups.argtypes = array, grid, array, array, size
+            found.yalm_round_in_turn.argtypes = array, array, grid, array, array, array, array, size
         except (OSError, AttributeError):
             continue
-        version.restype, scales.restype, rounding.restype = ctypes.c_char_p, None, None
-        array, grid, size = ctypes.c_void_p, ctypes.POINTER(_Grid), ctypes.c_size_t
-        scales.argtypes = array, grid, array, array, size
-        rounding.argtypes = array, array, grid, array, array, array, array, size
-        if version().decode().startswith(f"{ABI}."):
+        if found.yalm_version().decode().startswith(f"{ABI}."):
             return found
     return None
 
 
-def _at(array: Optional[np.ndarray]) -> Optional[int]:
-    if array is None:
-        return None
+def _at(array: np.ndarray) -> int:
     assert array.dtype in (np.float32, np.int8) and array.flags.c_contiguous
     return array.ctypes.data
 
 
-def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> np.ndarray:
-    """grids.py's search(): the scales (n) of groups (32, n), where errors count by weights, (32, n) or (32, 1)."""
+def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None, rows: bool = False) -> np.ndarray:
+    """grids.py's search(): the scales (n) of groups (32, n), where errors count by weights, (32, n) or (32, 1). With rows all
+    of that are rows: groups (n, 32)."""
     if library() is None:
+        x, weights = (array if array is None or not rows else np.ascontiguousarray(array.T) for array in (x, weights))
         return search_by_numpy(x, dtype, weights)
     if weights is not None:
         weights = np.ascontiguousarray(np.broadcast_to(weights, x.shape))
-    scales = np.empty(x.shape[1], np.float32)
-    library().yalm_search_scales(_at(scales), _grid(dtype), _at(x), _at(weights), len(scales))
+    scales = np.empty(x.shape[not rows], np.float32)
+    at = None if weights is None else _at(weights)
+    library().yalm_search_scales(_at(scales), _grid(dtype), _at(x), at, rows, len(scales))
     return scales
 
 
 def rounded(x: np.ndarray, scales: np.ndarray, dtype: str) -> np.ndarray:
-    """Groups (32, n) by their scales (n) -> int8 of that shape."""
+    """Groups (n, 32) by their scales (n) -> int8 of that shape."""
     if library() is None:
-        return nearest(x, scales, dtype).astype(np.int8)
+        return np.ascontiguousarray(nearest(np.ascontiguousarray(x.T), scales, dtype).astype(np.int8).T)
     quants = np.empty(x.shape, np.int8)
-    library().yalm_round_by_scales(
-        _at(quants), None, _grid(dtype), None, _at(x), _at(scales), None, len(scales)
-    )
+    library().yalm_round_groups(_at(quants), _grid(dtype), _at(x), _at(scales), len(scales))
     return quants
 
 
 def rounded_in_turn(
     x: np.ndarray, wanted: np.ndarray, scales: np.ndarray, dtype: str, feedback: np.ndarray, errors: np.ndarray
 ) -> np.ndarray:
-    """The same of `wanted`, where each weight makes up for the errors of those before it, by feedback (32, 32). Sets errors
-    (32, n), those against x."""
+    """grids.py's nearest_in_turn(), but that `wanted` may stay as it was."""
     if library() is None:
         return nearest_in_turn(x, wanted, scales, dtype, feedback, errors)
     quants, feedback = np.empty(x.shape, np.int8), np.ascontiguousarray(feedback)
-    library().yalm_round_by_scales(
-        _at(quants), _at(errors), _grid(dtype), _at(x), _at(wanted), _at(scales), _at(feedback), len(scales)
-    )
+    arrays = map(_at, (x, wanted, scales, feedback))
+    library().yalm_round_in_turn(_at(quants), _at(errors), _grid(dtype), *arrays, len(scales))
     return quants
