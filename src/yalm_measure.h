@@ -115,12 +115,11 @@ typedef struct yalm_grid {
 // rows (n, 32), or as columns (32, n).
 YALM_API void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, bool rows,
                                  size_t n);
-// quants (n, 32): the integers nearest to groups x (n, 32).
-YALM_API void yalm_round_groups(int8_t *quants, const yalm_grid *grid, const float *x, const float *scales, size_t n);
-// quants (32, n): those nearest to groups `wanted` (32, n), each weight first moved by the errors of those before it against
-// x (32, n), row i's times feedback (32, 32) [i][its own row]. errors: (32, n).
-YALM_API void yalm_round_in_turn(int8_t *quants, float *errors, const yalm_grid *grid, const float *x, const float *wanted,
-                                 const float *scales, const float *feedback, size_t n);
+// quants: the integers nearest to groups `wanted`, all as rows (n, 32). With feedback (32, 32), which else is NULL, all are
+// columns (32, n): weights are moved by the errors of those before them, row i's times feedback[i][their own row]. errors: those
+// against x.
+YALM_API void yalm_round_groups(int8_t *quants, float *errors, const yalm_grid *grid, const float *wanted, const float *scales,
+                                const float *x, const float *feedback, size_t n);
 
 #ifdef __cplusplus
 }

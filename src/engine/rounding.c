@@ -124,42 +124,29 @@ void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, co
     }
 }
 
-void yalm_round_groups(int8_t *quants, const yalm_grid *grid, const float *x, const float *scales, size_t n)
+void yalm_round_groups(int8_t *quants, float *errors, const yalm_grid *grid, const float *wanted, const float *scales,
+                       const float *x, const float *feedback, size_t n)
 {
     for (size_t first = 0; first < n; first += LANES) {
         const size_t count = few(n, first);
-        lanes wanted[GROUP], inverse, q, scale = {0};
-        load(wanted, x, true, n, first);
+        lanes moved[GROUP], exact[GROUP], left[GROUP], inverse, q, scale = {0};
+        load(moved, wanted, !feedback, n, first);
+        if (feedback)
+            load(exact, x, false, n, first);
         memcpy(scale, scales + first, count * sizeof(float));
         invert(inverse, scale);
         for (size_t i = 0; i < GROUP; i++) {
-            nearest(q, grid, wanted[i], inverse);
-            for (size_t l = 0; l < count; l++)
-                quants[(first + l) * GROUP + i] = (int8_t)q[l];
-        }
-    }
-}
-
-void yalm_round_in_turn(int8_t *quants, float *errors, const yalm_grid *grid, const float *x, const float *wanted,
-                        const float *scales, const float *feedback, size_t n)
-{
-    for (size_t first = 0; first < n; first += LANES) {
-        const size_t count = few(n, first);
-        lanes exact[GROUP], moved[GROUP], left[GROUP], inverse, q, scale = {0};
-        load(exact, x, false, n, first);
-        load(moved, wanted, false, n, first);
-        memcpy(scale, scales + first, count * sizeof(float));
-        invert(inverse, scale);
-        for (size_t i = 0; i < GROUP; i++) {
-            for (size_t earlier = 0; earlier < i; earlier++)
+            int8_t *to = feedback ? quants + i * n + first : quants + first * GROUP + i;
+            for (size_t earlier = 0; feedback && earlier < i; earlier++)
                 for (int l = 0; l < LANES; l++)
                     moved[i][l] += feedback[earlier * GROUP + i] * left[earlier][l];
             nearest(q, grid, moved[i], inverse);
-            for (int l = 0; l < LANES; l++)
-                left[i][l] = exact[i][l] - q[l] * scale[l];
             for (size_t l = 0; l < count; l++)
-                quants[i * n + first + l] = (int8_t)q[l];
-            memcpy(errors + i * n + first, left[i], count * sizeof(float));
+                to[feedback ? l : l * GROUP] = (int8_t)q[l];
+            for (int l = 0; feedback && l < LANES; l++)
+                left[i][l] = exact[i][l] - q[l] * scale[l];
+            if (feedback)
+                memcpy(errors + i * n + first, left[i], count * sizeof(float));
         }
     }
 }

@@ -48,8 +48,7 @@ def library() -> Optional[ctypes.CDLL]:
             found = ctypes.CDLL(str(place / f"libyalm.so.{ABI}"))
             found.yalm_version.restype = ctypes.c_char_p
             found.yalm_search_scales.argtypes = array, grid, array, array, ctypes.c_bool, size
-            found.yalm_round_groups.argtypes = array, grid, array, array, size
-            found.yalm_round_in_turn.argtypes = array, array, grid, array, array, array, array, size
+            found.yalm_round_groups.argtypes = array, array, grid, array, array, array, array, size
         except (OSError, AttributeError):
             continue
         if found.yalm_version().decode().startswith(f"{ABI}."):
@@ -81,7 +80,7 @@ def rounded(x: np.ndarray, scales: np.ndarray, dtype: str) -> np.ndarray:
     if library() is None:
         return np.ascontiguousarray(nearest(np.ascontiguousarray(x.T), scales, dtype).astype(np.int8).T)
     quants = np.empty(x.shape, np.int8)
-    library().yalm_round_groups(_at(quants), _grid(dtype), _at(x), _at(scales), len(scales))
+    library().yalm_round_groups(_at(quants), None, _grid(dtype), _at(x), _at(scales), None, None, len(scales))
     return quants
 
 
@@ -92,6 +91,6 @@ def rounded_in_turn(
     if library() is None:
         return nearest_in_turn(x, wanted, scales, dtype, feedback, errors)
     quants, feedback = np.empty(x.shape, np.int8), np.ascontiguousarray(feedback)
-    arrays = map(_at, (x, wanted, scales, feedback))
-    library().yalm_round_in_turn(_at(quants), _at(errors), _grid(dtype), *arrays, len(scales))
+    arrays = map(_at, (wanted, scales, x, feedback))
+    library().yalm_round_groups(_at(quants), _at(errors), _grid(dtype), *arrays, len(scales))
     return quants

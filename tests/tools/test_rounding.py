@@ -1,0 +1,49 @@
+"""Rounding by the library gives the bits that numpy gives, which are what everything else is tested against."""
+
+import numpy as np
+import pytest
+from harness import ROOT, built
+from yalm_convert import feedback, grids, quantise, rounding
+
+
+def weights(rows, columns):
+    """With a group of zeros, one near the smallest numbers, and one that has another's sign."""
+    rng = np.random.default_rng(rows)
+    values = (0.02 * rng.standard_t(3, (rows, columns))).astype(np.float32)
+    values[0, :32] = 0
+    values[-1, 32:64] *= 1e-37
+    values[:, 64:] = np.abs(values[:, 64:])
+    return values, rng.uniform(0, 2, (columns // 32, 32)).astype(np.float32)
+
+
+def moments(columns):
+    rng = np.random.default_rng(columns)
+    return np.tril(np.cov(rng.standard_normal((columns, 900)) + rng.standard_normal(900)).astype(np.float32))
+
+
+def both(monkeypatch, *arguments):
+    """By the library, and by numpy."""
+    assert built(ROOT / "libyalm.so") and rounding.library() is not None
+    found = quantise.quantise_rows(*arguments)
+    monkeypatch.setattr(rounding, "library", lambda: None)
+    return zip(found, quantise.quantise_rows(*arguments))
+
+
+@pytest.mark.parametrize("dtype", grids.TARGETS)
+@pytest.mark.parametrize("how", ["plain", "by importance", "with feedback"])
+@pytest.mark.parametrize("shape", [(1, 64), (7, 96), (33, 160), (300, 320)])
+def test_the_same_bits(shape, how, dtype, monkeypatch):
+    if how == "with feedback" and dtype == "q8":
+        pytest.skip("not for q8")
+    values, importance = weights(*shape)
+    of = feedback.blocks_of(moments(shape[1])) if how == "with feedback" else ()
+    pairs = both(monkeypatch, values, dtype, importance if how == "by importance" else None, of)
+    assert all(one.tobytes() == other.tobytes() for one, other in pairs)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
+def test_what_no_scale_fits_is_not_finite(bad, monkeypatch):
+    values, _ = weights(5, 96)
+    values[2, 40:42] = bad
+    _, (one, other) = both(monkeypatch, values, "q8")
+    assert one.tobytes() == other.tobytes() and np.isfinite(one).sum() == 14
