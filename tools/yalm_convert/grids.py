@@ -64,6 +64,14 @@ def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> n
     return best
 
 
+def turned(values: np.ndarray) -> np.ndarray:
+    """The transpose of a matrix, copied. Some rows at a time, whose cache lines stay until all of each has been used."""
+    found = np.empty(values.shape[::-1], values.dtype)
+    for first in range(0, len(values), 64):
+        found[:, first : first + 64] = values[first : first + 64].T
+    return found
+
+
 def whole_scales(scales: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
     """The whole numbers by which rows' scales are nearest to those of groups."""
     whole = np.divide(scales, of_rows, out=np.zeros_like(scales), where=of_rows > 0)

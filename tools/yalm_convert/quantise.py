@@ -17,7 +17,7 @@ import numpy as np
 from .checkpoint import PIECE, Tensor
 from .errors import ModelError
 from .feedback import blocks_of, improved
-from .grids import MOST_SCALE, whole_scales
+from .grids import MOST_SCALE, turned, whole_scales
 from .packing import GROUP, SIX_BITS, filled_up, groups_of, pack
 from .rounding import rounded, search
 from .source import shown
@@ -93,8 +93,8 @@ def quantise_rows(
     rows, columns = values.shape
     if moments:
         with np.errstate(all="ignore"):
-            quants, scales, of_rows = improved(np.ascontiguousarray(values.T, np.float32), dtype, moments)
-        return np.ascontiguousarray(quants.T), scales.T.astype(np.int8), of_rows
+            quants, scales, of_rows = improved(turned(values.astype(np.float32, copy=False)), dtype, moments)
+        return turned(quants), scales.T.astype(np.int8), of_rows
     x = np.ascontiguousarray(values, np.float32).reshape(-1, GROUP)
     of_groups = None if weights is None else np.tile(weights, (rows, 1))
     with np.errstate(all="ignore"):

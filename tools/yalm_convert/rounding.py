@@ -11,7 +11,7 @@ from typing import Optional
 
 import numpy as np
 
-from .grids import LEAST, MOST, NEAREST, ROUNDS, TARGETS, nearest, nearest_in_turn
+from .grids import LEAST, MOST, NEAREST, ROUNDS, TARGETS, nearest, nearest_in_turn, turned
 from .grids import search as search_by_numpy
 
 ABI = "0.2"
@@ -65,7 +65,7 @@ def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None, rows
     """grids.py's search(): the scales (n) of groups (32, n), where errors count by weights, (32, n) or (32, 1). With rows all
     of that are rows: groups (n, 32)."""
     if library() is None:
-        x, weights = (array if array is None or not rows else np.ascontiguousarray(array.T) for array in (x, weights))
+        x, weights = (array if array is None or not rows else turned(array) for array in (x, weights))
         return search_by_numpy(x, dtype, weights)
     if weights is not None:
         weights = np.ascontiguousarray(np.broadcast_to(weights, x.shape))
@@ -78,7 +78,7 @@ def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None, rows
 def rounded(x: np.ndarray, scales: np.ndarray, dtype: str) -> np.ndarray:
     """Groups (n, 32) by their scales (n) -> int8 of that shape."""
     if library() is None:
-        return np.ascontiguousarray(nearest(np.ascontiguousarray(x.T), scales, dtype).astype(np.int8).T)
+        return turned(nearest(turned(x), scales, dtype).astype(np.int8))
     quants = np.empty(x.shape, np.int8)
     library().yalm_round_groups(_at(quants), None, _grid(dtype), _at(x), _at(scales), None, None, len(scales))
     return quants
