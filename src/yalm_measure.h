@@ -101,9 +101,9 @@ YALM_API yalm_importance yalm_importance_defaults(void);
 YALM_API yalm_status yalm_importance_write(yalm_session *session, const int32_t *tokens, size_t n, const yalm_importance *how,
                                            const char *path, yalm_error *error);
 
-// ---------------------------------------------------------------------------------------- rounding
+// ---------------------------------------------------------------------------------------- converting
 
-// The integers that a quantised type has, for the functions below, which the converter calls: what its numpy does, faster.
+// The converter calls these: they do what its numpy does, faster. The integers that a quantised type has:
 typedef struct yalm_grid {
     const int8_t *nearest; // (128) the integer nearest to (i - 64) / 2; NULL: those from `least` to `most`
     float least, most;
@@ -116,10 +116,14 @@ typedef struct yalm_grid {
 YALM_API void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, bool rows,
                                  size_t n);
 // quants: the integers nearest to groups `wanted`, all as rows (n, 32). With feedback (32, 32), which else is NULL, all are
-// columns (32, n): weights are moved by the errors of those before them, row i's times feedback[i][their own row]. errors: those
-// against x.
+// columns (32, n): weights are moved by the errors of those before them, row i's times feedback[i][their own row]. errors:
+// those against x.
 YALM_API void yalm_round_groups(int8_t *quants, float *errors, const yalm_grid *grid, const float *wanted, const float *scales,
                                 const float *x, const float *feedback, size_t n);
+
+// Blocks' codes with the lower four bits for one part of the columns and the upper for the next: n times `bytes` -> the same,
+// two neighbours in a byte, first the lower half's; some bits turned over.
+YALM_API void yalm_split_nibbles(uint8_t *to, const uint8_t *from, int bytes, uint8_t turned, size_t n);
 
 #ifdef __cplusplus
 }

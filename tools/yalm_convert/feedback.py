@@ -13,8 +13,8 @@ import dataclasses
 import numpy as np
 
 from .grids import MOST_SCALE, TARGETS, whole_scales
+from .native import rounded_in_turn, search
 from .packing import GROUP, groups_of
-from .rounding import rounded_in_turn, search
 
 # A text of some thousand tokens is not all texts. What two columns have in common counts COMMON; EVERY times the median of
 # A's diagonal, where columns are read at all, is added to it. The mean would follow a few columns of huge activations.
@@ -62,8 +62,8 @@ def _block(first: int, lower: np.ndarray, more: float) -> Block:
 
 
 def improved(x: np.ndarray, dtype: str, blocks: list) -> tuple:
-    """(columns, rows) values -> int8 quants of that shape, (groups, rows) whole scales, and what rows' scales are multiples of.
-    The latter have room for the largest scale that search() tries, since errors may make the largest value larger. They
+    """(columns, rows) values -> int8 quants so, (groups, rows) whole scales, and what rows' scales are multiples of. The
+    latter have room for the largest scale that search() tries, since errors may make the largest value larger. They
     are not finite where the values do not allow one."""
     of_rows = np.abs(x).max(axis=0) / np.float32(MOST_SCALE * min(map(abs, TARGETS[dtype])))
     of_rows[~np.isfinite(np.square(x).sum(axis=0))] = np.nan

@@ -6,26 +6,16 @@ docs/format.md has them. A row's bits are moved many at a time: as numbers of 16
 
 import numpy as np
 
+from .native import split_nibbles
+
 GROUPS = 8  # of 32 columns, in the blocks of 256
 BYTES = 0x0101010101010101
 PAIRS_APART = np.array([sum((byte >> 2 * i & 3) << 4 * i for i in range(4)) for byte in range(256)], "<u2")
 
 
-def _nibbles(codes: np.ndarray) -> list:
-    """Bytes with the codes of one column in their lower four bits and of another in their upper ones -> both, as bytes
-    of two columns that are neighbours."""
-    words = np.ascontiguousarray(codes).view("<u2")
-    both = [words & 0x0F0F, words >> 4]
-    both[1] &= 0x0F0F
-    for half in both:
-        half |= half >> 4
-    return [half.astype(np.uint8) for half in both]
-
-
-def _in_turns(parts: list, size: int) -> np.ndarray:
-    """`size` bytes (8 or 16) of each part, again and again."""
-    kind = {8: "<u8", 16: "<c16"}[size]
-    return np.stack([part.view(kind) for part in parts], axis=-1)
+def _nibbles(codes: np.ndarray, size: int, turned: int = 0) -> np.ndarray:
+    """Of (rows, blocks, bytes) codes whole `size` bytes, which two parts of the columns share -> (rows, bytes)."""
+    return split_nibbles(codes, size, turned).reshape(len(codes), -1)
 
 
 def _narrow(words: np.ndarray) -> np.ndarray:
@@ -63,15 +53,8 @@ def _k_scales(blocks: np.ndarray) -> np.ndarray:
     return np.stack(words, axis=-1).view(np.uint8).reshape(len(blocks), -1)
 
 
-def _k_nibbles(codes: np.ndarray) -> np.ndarray:
-    """128 bytes, of which 32 have two groups -> (rows, bytes)."""
-    return _in_turns(_nibbles(codes), 16).view(np.uint8).reshape(len(codes), -1)
-
-
 def q4_k(blocks: np.ndarray) -> tuple:
-    quants = _k_nibbles(blocks[..., 16:])
-    quants ^= 0x88
-    return quants, _k_scales(blocks)
+    return _nibbles(blocks[..., 16:], 32, 0x88), _k_scales(blocks)
 
 
 def _k_bits(bits: np.ndarray) -> np.ndarray:
@@ -94,13 +77,12 @@ def _k_pairs(bits: np.ndarray, turned: int) -> np.ndarray:
 
 
 def q5_k(blocks: np.ndarray) -> tuple:
-    return _joined(_k_nibbles(blocks[..., 48:]), _k_bits(blocks[..., 16:48]).view(np.uint8)), _k_scales(blocks)
+    return _joined(_nibbles(blocks[..., 48:], 32), _k_bits(blocks[..., 16:48]).view(np.uint8)), _k_scales(blocks)
 
 
 def q6_k(blocks: np.ndarray) -> tuple:
-    low = np.concatenate([part.reshape(-1, 32) for part in _nibbles(blocks[..., :128])], axis=-1)
     scales = [blocks[..., 208:], blocks[..., 192:208:2], blocks[..., 193:208:2]]
-    quants = _joined(low.reshape(len(blocks), -1), _k_pairs(blocks[..., 128:192], 0xAA))
+    quants = _joined(_nibbles(blocks[..., :128], 64), _k_pairs(blocks[..., 128:192], 0xAA))
     return quants, np.concatenate(scales, axis=-1).reshape(len(blocks), -1)
 
 
@@ -124,23 +106,16 @@ def q2_k(blocks: np.ndarray) -> tuple:
     return quants, np.concatenate(scales, axis=-1).reshape(len(blocks), -1)
 
 
-def _pair_nibbles(codes: np.ndarray) -> np.ndarray:
-    """16 bytes, whose lower bits are the first columns."""
-    return _in_turns(_nibbles(codes), 8).view(np.uint8).reshape(len(codes), -1)
-
-
 def q4_1(blocks: np.ndarray) -> tuple:
-    quants = _pair_nibbles(blocks[..., 4:])
-    quants ^= 0x88
-    return quants, blocks[..., :4].reshape(len(blocks), -1)
+    return _nibbles(blocks[..., 4:], 16, 0x88), blocks[..., :4].reshape(len(blocks), -1)
 
 
 def iq4_nl(blocks: np.ndarray) -> tuple:
-    return _pair_nibbles(blocks[..., 2:]), blocks[..., :2].reshape(len(blocks), -1)
+    return _nibbles(blocks[..., 2:], 16), blocks[..., :2].reshape(len(blocks), -1)
 
 
 def mxfp4(blocks: np.ndarray) -> tuple:
-    return _pair_nibbles(blocks[..., 1:]), np.ascontiguousarray(blocks[..., 0])
+    return _nibbles(blocks[..., 1:], 16), np.ascontiguousarray(blocks[..., 0])
 
 
 def iq4_xs(blocks: np.ndarray) -> tuple:
@@ -152,7 +127,7 @@ def iq4_xs(blocks: np.ndarray) -> tuple:
     for g in range(GROUPS):
         lower = blocks[..., 4 + g // 2] >> 4 * (g % 2) & 15
         found[..., 2 + g] = (lower | (upper[..., 0] >> 2 * g & 3).astype(np.uint8) << 4) - np.uint8(32)
-    return _pair_nibbles(blocks[..., 8:]), found.reshape(rows, -1)
+    return _nibbles(blocks[..., 8:], 16), found.reshape(rows, -1)
 
 
 def _five_bits(bits: np.ndarray, codes: np.ndarray) -> np.ndarray:
@@ -160,7 +135,7 @@ def _five_bits(bits: np.ndarray, codes: np.ndarray) -> np.ndarray:
     for shift, mask in ((6, 0x00CC00CC), (12, 0x0000F0F0)):  # 4 x 4 pairs of bits are transposed
         moved = (bits ^ bits >> shift) & np.uint32(mask)
         bits ^= moved ^ moved << shift
-    return _joined(_pair_nibbles(codes), bits.view(np.uint8))
+    return _joined(_nibbles(codes, 16), bits.view(np.uint8))
 
 
 def q5_0(blocks: np.ndarray) -> tuple:

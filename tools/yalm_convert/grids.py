@@ -2,7 +2,7 @@
 
 Scales are searched for: of some candidates, each improved by least squares, the one that leaves the smallest squared
 error, where errors count by weights of their own. Groups lie along the last axis here, (32, groups), so that every
-step is a few long vector operations; blocks are small enough for a cache. rounding.py calls C for it where that is built.
+step is a few long vector operations; blocks are small enough for a cache. native.py calls C for it where that is built.
 """
 
 from typing import Optional

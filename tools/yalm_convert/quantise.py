@@ -18,8 +18,8 @@ from .checkpoint import PIECE, Tensor
 from .errors import ModelError
 from .feedback import blocks_of, improved
 from .grids import MOST_SCALE, turned, whole_scales
+from .native import rounded, search
 from .packing import GROUP, SIX_BITS, filled_up, groups_of, pack
-from .rounding import rounded, search
 from .source import shown
 
 # Few and long steps, for between them Python's threads wait for each other.

@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ MAGIC = b"YALM\r\n\x1a\n"
 VERSION, HEADER_SIZE, ALIGN, PAGE = 2, 64, 64, 4096
 MAX_METADATA = 256 << 20
 READ = 16 << 20
+AHEAD = 4  # arrays that are made while others are written: some take longer than others
 
 
 def keep_memory() -> None:
@@ -143,11 +145,11 @@ def _write(file, layout: Layout, data: Callable, advance: Callable) -> None:
 
 
 def _made_ahead(arrays: Iterator) -> Iterator:
-    """The same, each made while the one before it is written."""
+    """The same, each made while the ones before it are written."""
     with ThreadPoolExecutor(1) as maker:
-        following = maker.submit(next, arrays, None)
-        while (found := following.result()) is not None:
-            following = maker.submit(next, arrays, None)
+        ahead = deque(maker.submit(next, arrays, None) for _ in range(AHEAD))
+        while (found := ahead.popleft().result()) is not None:
+            ahead.append(maker.submit(next, arrays, None))
             yield found
 
 

@@ -1,4 +1,4 @@
-// Rounding of weights for the converter: tools/yalm_convert/grids.py and feedback.py say what is computed, and are the
+// What the converter calls to be fast: tools/yalm_convert/grids.py and gguf_packing.py say what is computed, and are the
 // reference. Each sum here has its terms in their order there, so both give the same bits.
 
 #include <math.h>
@@ -15,15 +15,9 @@ enum { GROUP = 32, LANES = 16 };
 #define TO_WHOLE 0x1.8p23f  // added and taken off again, it leaves a small number rounded as rintf() does, which is a call
 typedef float lanes[LANES]; // a number of each of so many groups
 
-static size_t few(size_t n, size_t first)
+// `count` groups from `first` on, of n: rows (n, GROUP), or columns (GROUP, n). Zeros past the last.
+static void load(lanes to[GROUP], const float *x, bool rows, size_t n, size_t first, size_t count)
 {
-    return n - first < LANES ? n - first : LANES;
-}
-
-// Groups from `first` on, of n: rows (n, GROUP), or columns (GROUP, n). Zeros past the last.
-static void load(lanes to[GROUP], const float *x, bool rows, size_t n, size_t first)
-{
-    const size_t count = few(n, first);
     memset(to, 0, GROUP * sizeof *to);
     for (size_t l = 0; rows && l < count; l++)
         for (size_t i = 0; i < GROUP; i++)
@@ -85,10 +79,11 @@ static void search(lanes best, const yalm_grid *grid, const lanes *x, const lane
     lanes extreme, least, scale, found, gain, most_gain, sum = {0};
     memcpy(extreme, x[0], sizeof extreme);
     memcpy(least, x[0], sizeof least);
-    for (int i = 1; i < GROUP; i++)
+    for (int i = 0; i < GROUP; i++)
         for (int l = 0; l < LANES; l++) {
             extreme[l] = x[i][l] > extreme[l] ? x[i][l] : extreme[l];
             least[l] = x[i][l] < least[l] ? x[i][l] : least[l];
+            sum[l] += x[i][l];
         }
     for (int l = 0; l < LANES; l++) {
         extreme[l] = extreme[l] >= -least[l] ? extreme[l] : least[l];
@@ -105,9 +100,6 @@ static void search(lanes best, const yalm_grid *grid, const lanes *x, const lane
             most_gain[l] = better ? gain[l] : most_gain[l];
         }
     }
-    for (int i = 0; i < GROUP; i++)
-        for (int l = 0; l < LANES; l++)
-            sum[l] += x[i][l];
     for (int l = 0; l < LANES; l++)
         best[l] = sum[l] * 0 == 0 ? best[l] : NAN;
 }
@@ -115,12 +107,13 @@ static void search(lanes best, const yalm_grid *grid, const lanes *x, const lane
 void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, bool rows, size_t n)
 {
     for (size_t first = 0; first < n; first += LANES) {
+        const size_t count = n - first < LANES ? n - first : LANES;
         lanes wanted[GROUP], by[GROUP], best;
-        load(wanted, x, rows, n, first);
+        load(wanted, x, rows, n, first, count);
         if (weights)
-            load(by, weights, rows, n, first);
+            load(by, weights, rows, n, first, count);
         search(best, grid, (const lanes *)wanted, weights ? (const lanes *)by : NULL);
-        memcpy(scales + first, best, few(n, first) * sizeof(float));
+        memcpy(scales + first, best, count * sizeof(float));
     }
 }
 
@@ -128,11 +121,11 @@ void yalm_round_groups(int8_t *quants, float *errors, const yalm_grid *grid, con
                        const float *x, const float *feedback, size_t n)
 {
     for (size_t first = 0; first < n; first += LANES) {
-        const size_t count = few(n, first);
+        const size_t count = n - first < LANES ? n - first : LANES;
         lanes moved[GROUP], exact[GROUP], left[GROUP], inverse, q, scale = {0};
-        load(moved, wanted, !feedback, n, first);
+        load(moved, wanted, !feedback, n, first, count);
         if (feedback)
-            load(exact, x, false, n, first);
+            load(exact, x, false, n, first, count);
         memcpy(scale, scales + first, count * sizeof(float));
         invert(inverse, scale);
         for (size_t i = 0; i < GROUP; i++) {
@@ -149,4 +142,15 @@ void yalm_round_groups(int8_t *quants, float *errors, const yalm_grid *grid, con
                 memcpy(errors + i * n + first, left[i], count * sizeof(float));
         }
     }
+}
+
+void yalm_split_nibbles(uint8_t *to, const uint8_t *from, int bytes, uint8_t turned, size_t n)
+{
+    const int half = bytes / 2;
+    for (; n > 0; n--, from += bytes, to += bytes)
+        for (int i = 0; i < half; i++) {
+            const uint8_t one = from[2 * i], next = from[2 * i + 1];
+            to[i] = (uint8_t)((one & 0x0f) | next << 4) ^ turned;
+            to[half + i] = (one >> 4 | (next & 0xf0)) ^ turned;
+        }
 }

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from harness import ROOT, built
-from yalm_convert import feedback, grids, quantise, rounding
+from yalm_convert import feedback, grids, native, quantise
 
 
 def weights(rows, columns):
@@ -23,9 +23,9 @@ def moments(columns):
 
 def both(monkeypatch, *arguments):
     """By the library, and by numpy."""
-    assert built(ROOT / "libyalm.so") and rounding.library() is not None
+    assert built(ROOT / "libyalm.so") and native.library() is not None
     found = quantise.quantise_rows(*arguments)
-    monkeypatch.setattr(rounding, "library", lambda: None)
+    monkeypatch.setattr(native, "library", lambda: None)
     return zip(found, quantise.quantise_rows(*arguments))
 
 

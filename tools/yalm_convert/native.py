@@ -1,7 +1,7 @@
-"""Groups' scales and integers, by libyalm where it is built, else by numpy: the same bits, several times as fast.
+"""What takes long, by libyalm where that is built, else by numpy: the same bits, several times as fast.
 
-The library is the one beside the program that this converter belongs to (yalm_measure.h, "rounding"). What it computes is
-what grids.py does, which is the reference, and finds every constant there.
+The library is the one beside the program that this converter belongs to (yalm_measure.h, "converting"). What it computes is
+what grids.py and gguf_packing.py do, the references; it finds every constant there.
 """
 
 import ctypes
@@ -48,17 +48,31 @@ def library() -> Optional[ctypes.CDLL]:
             found = ctypes.CDLL(str(place / f"libyalm.so.{ABI}"))
             found.yalm_version.restype = ctypes.c_char_p
             found.yalm_search_scales.argtypes = array, grid, array, array, ctypes.c_bool, size
+            found.yalm_split_nibbles.argtypes = array, array, ctypes.c_int, ctypes.c_uint8, size
             found.yalm_round_groups.argtypes = array, array, grid, array, array, array, array, size
         except (OSError, AttributeError):
             continue
-        if found.yalm_version().decode().startswith(f"{ABI}."):
-            return found
+        return found if found.yalm_version().decode().startswith(f"{ABI}.") else None
     return None
 
 
 def _at(array: np.ndarray) -> int:
-    assert array.dtype in (np.float32, np.int8) and array.flags.c_contiguous
+    assert array.dtype in (np.float32, np.int8, np.uint8) and array.flags.c_contiguous
     return array.ctypes.data
+
+
+def split_nibbles(codes: np.ndarray, size: int, turned_over: int) -> np.ndarray:
+    """Whole `size` bytes, with the codes of one column in their lower four bits and of another in their upper ones -> the same,
+    first the bytes of the lower ones: two columns that are neighbours in each, some bits turned over."""
+    found, codes = np.empty(codes.size, np.uint8), np.ascontiguousarray(codes)
+    if library() is not None:
+        library().yalm_split_nibbles(_at(found), _at(codes), size, turned_over, codes.size // size)
+        return found
+    words = codes.reshape(-1).view("<u2")
+    parts = found.view(f"V{size // 2}").reshape(-1, 2)
+    for i, half in enumerate((words & 0x0F0F, words >> 4 & 0x0F0F)):
+        parts[:, i] = ((half | half >> 4).astype(np.uint8) ^ np.uint8(turned_over)).view(parts.dtype)
+    return found
 
 
 def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None, rows: bool = False) -> np.ndarray:
