@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import gc
 import math
 import os
 import shutil
@@ -36,6 +37,7 @@ FAILED, USAGE, BAD_MODEL, NO_MEMORY = 1, 2, 3, 4
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until there is something to tidy up
+    gc.disable()  # it would go through a vocabulary of hundreds of thousands again and again, and free nothing
 VERSION = "0.2.0"
 TOKENIZER_FILES = (
     "tokenizer.json",

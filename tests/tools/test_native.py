@@ -47,3 +47,13 @@ def test_what_no_scale_fits_is_not_finite(bad, monkeypatch):
     values[2, 40:42] = bad
     _, (one, other) = both(monkeypatch, values, "q8")
     assert one.tobytes() == other.tobytes() and np.isfinite(one).sum() == 14
+
+
+@pytest.mark.parametrize("size", [16, 32, 64])
+def test_the_same_nibbles(size, monkeypatch):
+    blocks = np.random.default_rng(size).integers(0, 256, (3, 5, 144), np.uint8)[..., 16:]
+    found = native.split_nibbles(blocks, size, 0x88)
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert (found == native.split_nibbles(blocks, size, 0x88)).all()
+    first, expected = blocks.reshape(-1)[:2], found[0] ^ 0x88
+    assert expected == (first[0] & 15 | (first[1] & 15) << 4)

@@ -225,7 +225,8 @@ def _byte_level(file: GgufFile, tokens: list, kinds: list) -> tuple:
     merges = file.get("tokenizer.ggml.merges") or []
     if found.ranked and not merges:
         merges = [list(pair) for pair in tiktoken_model.merges_of(vocab)]
-    reached = {merge.replace(" ", "") for merge in merges if isinstance(merge, str)}
+    contents, joined = {entry["content"] for entry in added}, (m.replace(" ", "") for m in merges if isinstance(m, str))
+    reached = {text for text in joined if text in contents}
     vocab.update({entry["content"]: entry["id"] for entry in added if entry["content"] in reached})
     splits = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}

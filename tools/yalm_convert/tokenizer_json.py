@@ -1,6 +1,7 @@
 """tokenizer.json, which is the `tokenizers` library's, in the form of docs/format.md ("tokenizer")."""
 
 import codecs
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
@@ -240,7 +241,11 @@ def _vocabulary(model: dict, byte_level: bool, path: Path) -> Vocabulary:
 def _mark_added(root: dict, model: dict, vocabulary: Vocabulary, path: Path) -> dict:
     """Applies added_tokens. Returns piece -> id of what merging can reach."""
     vocab, added = model["vocab"], root.get("added_tokens") or []
-    made = {"".join(merge.split(" ") if isinstance(merge, str) else map(str, merge)) for merge in model["merges"]}
+    contents = {entry.get("content") for entry in added if isinstance(entry.get("content"), str)}
+    joined = (
+        merge.replace(" ", "") if isinstance(merge, str) else "".join(map(str, merge)) for merge in model["merges"]
+    )
+    made = {text for text in joined if text in contents} if contents else ()
     owners = {}
     for entry in added:
         content, token = entry.get("content"), entry.get("id")
@@ -264,16 +269,17 @@ def _merges(model: dict, text_ids: dict, path: Path) -> np.ndarray:
         left, right = pair
         if not left or not right:
             raise ModelError(f"{path}: merge {rank} is {merge!r}, expected two pieces")
-        if left in text_ids and right in text_ids and left + right in text_ids:
-            ranks[text_ids[left], text_ids[right]] = rank  # the last of equals counts, as in `tokenizers`
+        ids = text_ids.get(left), text_ids.get(right)
+        if None not in ids and left + right in text_ids:
+            ranks[ids] = rank  # the last of equals counts, as in `tokenizers`
             continue
         for piece in (left, right, left + right):
             if piece not in vocab:
                 raise ModelError(f"{path}: merge {rank} ({merge!r}) names {piece!r}, which is not in the vocabulary")
     if not ranks:
         raise ModelError(f"{path}: the tokenizer has no merges")
-    ordered = sorted(ranks, key=ranks.get)
-    return np.array(ordered, np.uint32)
+    ordered = itertools.chain.from_iterable(sorted(ranks, key=ranks.get))
+    return np.fromiter(ordered, np.uint32, 2 * len(ranks)).reshape(-1, 2)
 
 
 def refuse_missing_bytes(vocabulary: Vocabulary, path: Path) -> None:

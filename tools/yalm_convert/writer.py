@@ -114,8 +114,10 @@ def write_model(
         with open(temporary, "xb") as file:
             _write(file, layout, data, advance)
             file.flush()
-            os.fsync(file.fileno())
-        verify(temporary, layout.head(), advance)
+            with ThreadPoolExecutor(1) as disk:
+                kept = disk.submit(os.fsync, file.fileno())
+                verify(temporary, layout.head(), advance)
+                kept.result()
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
