@@ -119,6 +119,8 @@ def test_no_global_state(prefix):
 
 def test_installed_program_and_converter(prefix, expected, tmp_path):
     python = os.sys.executable
+    code = "from yalm_convert.native import library; assert library() is not None"
+    sh(python, "-c", code, env={**os.environ, "PYTHONPATH": str(prefix / "share/yalm")})
     sh(python, prefix / "share/yalm/convert.py", ROOT / "models/fable-4m", tmp_path / "model.bin")
     assert (
         sh(prefix / "bin/yalm", tmp_path / "model.bin", "-i", "Once upon a time", "-n", 12, "--temp", 0, "-q") + "\n"
