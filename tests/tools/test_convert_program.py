@@ -12,6 +12,7 @@ import pytest
 from harness import HANG, ROOT, THOROUGH
 from read_model import read_model
 from read_types import FormatError
+from yalm_convert import writer
 
 USAGE = 2
 
@@ -52,16 +53,15 @@ def test_an_existing_file_is_replaced_with_usual_rights(tiny, tmp_path):
 
 def test_it_reads_back_what_it_wrote(tiny, tmp_path, monkeypatch, capsys):
     """A disk that returns something else than it was given is found out."""
-    directory, output, fsync = tiny("tiny-gqa"), tmp_path / "model.bin", os.fsync
+    directory, output, verify = tiny("tiny-gqa"), tmp_path / "model.bin", writer.verify
 
-    def damage(descriptor):
-        fsync(descriptor)
-        temporary = next(tmp_path.glob(".model.bin.*.tmp"))
+    def damaged(temporary, *arguments):
         data = bytearray(temporary.read_bytes())
         data[-1] ^= 1
         temporary.write_bytes(data)
+        verify(temporary, *arguments)
 
-    monkeypatch.setattr(os, "fsync", damage)
+    monkeypatch.setattr(writer, "verify", damaged)
     code, _, err = hf.call(monkeypatch, capsys, directory, output)
     assert code == 1 and "tensor 'norm' reads back otherwise than it was written" in err
     assert os.listdir(tmp_path) == []

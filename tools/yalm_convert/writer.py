@@ -24,7 +24,7 @@ MAGIC = b"YALM\r\n\x1a\n"
 VERSION, HEADER_SIZE, ALIGN, PAGE = 2, 64, 64, 4096
 MAX_METADATA = 256 << 20
 READ = 16 << 20
-AHEAD = 4  # arrays that are made while others are written: some take longer than others
+AHEAD = 4  # arrays
 
 
 def keep_memory() -> None:
@@ -147,11 +147,13 @@ def _write(file, layout: Layout, data: Callable, advance: Callable) -> None:
 
 
 def _made_ahead(arrays: Iterator) -> Iterator:
-    """The same, each made while the ones before it are written."""
+    """(number, array) each, made while those before it are written: several small ones, for some take longer than others, or one
+    large one."""
     with ThreadPoolExecutor(1) as maker:
-        ahead = deque(maker.submit(next, arrays, None) for _ in range(AHEAD))
+        ahead = deque([maker.submit(next, arrays, None)])
         while (found := ahead.popleft().result()) is not None:
-            ahead.append(maker.submit(next, arrays, None))
+            while not ahead or (len(ahead) < AHEAD and len(ahead) * found[1].nbytes < READ):
+                ahead.append(maker.submit(next, arrays, None))
             yield found
 
 
