@@ -61,16 +61,11 @@ def how_to_install() -> str:
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's: sums that do not depend on how many threads there are
 try:
-    from tqdm import tqdm
     from yalm_convert import calibrate
     from yalm_convert.checkpoint import PIECE, Checkpoint, read_checkpoint
     from yalm_convert.config import ModelConfig, model_config, read_config
     from yalm_convert.costs import report
     from yalm_convert.errors import ModelError
-    from yalm_convert.gguf_config import config_values, model_tensors
-    from yalm_convert.gguf_encoders import purpose
-    from yalm_convert.gguf_file import read_gguf
-    from yalm_convert.gguf_tokenizer import read_gguf_tokenizer
     from yalm_convert.lora import merge
     from yalm_convert.mixture import DEFAULT_BITS, ENOUGH_BITS, LEAST_BITS, MOST_BITS
     from yalm_convert.multimodal import text_tensors
@@ -103,6 +98,8 @@ def main() -> int:
         return complain(f"calibration: {error}", FAILED)
     except UnknownName as error:
         return complain(f"option '--keep': {error}: the model has no matrix of that name", USAGE)
+    except ImportError as error:
+        return complain(f"{error}; this installs what is missing: {how_to_install()}", FAILED)
     except MemoryError:
         return complain("out of memory", NO_MEMORY)
     except KeyboardInterrupt as signalled:
@@ -318,12 +315,14 @@ def read_directory(model_dir: Path) -> Source:
 
 
 def read_file(path: Path) -> Source:
-    file, warnings = read_gguf(path), []
+    from yalm_convert import gguf_config, gguf_encoders, gguf_file, gguf_tokenizer  # here, for gguf does
+
+    file, warnings = gguf_file.read_gguf(path), []
     with form_expected(path):
-        config = model_config(config_values(file, warnings), path)
-        tokenizer = read_gguf_tokenizer(file, config.facts["vocab_size"])
-        tensors = model_tensors(file)
-        config.facts.update(purpose(file, tokenizer, config.facts))
+        config = model_config(gguf_config.config_values(file, warnings), path)
+        tokenizer = gguf_tokenizer.read_gguf_tokenizer(file, config.facts["vocab_size"])
+        tensors = gguf_config.model_tensors(file)
+        config.facts.update(gguf_encoders.purpose(file, tokenizer, config.facts))
         if tokenizer.end is not None and not {"pooling", "score"} & set(config.facts):
             warnings.append(f"{path}: the tokenizer puts its eos token after a text; here it is left out")
     config.warnings += warnings
@@ -418,30 +417,33 @@ def plan_of(source: Source, dtype: Optional[str], keep: list, bits: Optional[flo
     )
 
 
-def progress(what: str, plan: list, quiet: bool) -> tqdm:
-    total = sum(p.size for p in plan)
-    return tqdm(total=total, unit="B", unit_scale=True, desc=what, disable=quiet, leave=False, file=sys.stderr)
+def progress(what: str, plan: list, quiet: bool) -> contextlib.AbstractContextManager:
+    if quiet:
+        return contextlib.nullcontext()  # there is no bar
+    from tqdm import tqdm  # here, for it takes long to load
+
+    return tqdm(total=sum(p.size for p in plan), unit="B", unit_scale=True, desc=what, leave=False, file=sys.stderr)
 
 
-def next_stage(bar: tqdm, what: str) -> None:
+def next_stage(bar: object, what: str) -> None:
     bar.reset()
     bar.set_description(f"{bar.desc.partition(',')[0]}, {what}")
 
 
-def advance(bar: tqdm, n: int) -> None:
+def advance(bar: object, n: int) -> None:
     """For write_model(): what is written, and from the beginning again what is read back."""
-    if bar.n + n > bar.total:
-        next_stage(bar, "verifying")
-    bar.update(n)
+    if bar is not None:
+        if bar.n + n > bar.total:
+            next_stage(bar, "verifying")
+        bar.update(n)
 
 
-def advance_text(bar: tqdm, part: float) -> None:
-    if bar.disable:  # such a bar has no members
-        return
-    if bar.unit:
-        next_stage(bar, "reading the text")
-        bar.unit, bar.unit_scale, bar.total = "", False, 100
-    bar.update(round(100 * part) - bar.n)
+def advance_text(bar: object, part: float) -> None:
+    if bar is not None:
+        if bar.unit:
+            next_stage(bar, "reading the text")
+            bar.unit, bar.unit_scale, bar.total = "", False, 100
+        bar.update(round(100 * part) - bar.n)
 
 
 def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metadata: dict, quiet: bool) -> list:

@@ -46,17 +46,6 @@ class Unsupported(Exception):
     """A template that is not evaluated; the text names what, and the line."""
 
 
-def add_chat(data: object, templates: dict, settings: dict, where: object) -> None:
-    """The text and the tree of a model's template, for `data`, a TokenizerData; `settings` names bos_token and its kin."""
-    templates = {name: text for name, text in templates.items() if isinstance(text, str)}
-    data.chat_template = templates.get("default")
-    data.chat = read_chat(templates, settings)
-    if data.chat and "refused" in data.chat:
-        data.warnings.append(
-            f"{where}: chat template: {data.chat['refused']}: the model can complete text, but -m chat will refuse it"
-        )
-
-
 def read_chat(templates: dict, settings: dict) -> Optional[dict]:
     """The metadata's member "chat"; `templates` has texts by name. None where the model has no template."""
     if "default" not in templates:

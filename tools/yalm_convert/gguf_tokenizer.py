@@ -12,11 +12,10 @@ import numpy as np
 
 from . import gguf_encoders, tiktoken_model
 from . import pattern as patterns
-from .chat_template import add_chat
 from .errors import ModelError
 from .gguf_file import GgufFile
 from .source import shown
-from .tokenizer_json import SPACE, TokenizerData, byte_token, from_root, refuse_missing_bytes
+from .tokenizer_json import SPACE, TokenizerData, add_chat, byte_token, from_root, refuse_missing_bytes
 from .vocabulary import BYTE, CONTROL, FLAGS, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
 
 PHI3_PLAIN = (

@@ -11,12 +11,11 @@ from typing import Optional
 import numpy as np
 
 from . import sentencepiece_model
-from .chat_template import add_chat
 from .errors import ModelError
 from .pooling import scoring_templates
 from .source import read_json, read_text
 from .tiktoken_model import CLASS, from_tiktoken
-from .tokenizer_json import SPACE, TokenizerData, byte_token, from_json, refuse_missing_bytes
+from .tokenizer_json import SPACE, TokenizerData, add_chat, byte_token, from_json, refuse_missing_bytes
 from .vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
 
 

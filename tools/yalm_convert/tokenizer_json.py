@@ -32,6 +32,21 @@ class TokenizerData:
     warnings: list = field(default_factory=list)
 
 
+def add_chat(data: TokenizerData, templates: dict, settings: dict, where: object) -> None:
+    """The text and the tree of a model's template; `settings` names bos_token and its kin."""
+    templates = {name: text for name, text in templates.items() if isinstance(text, str)}
+    if "default" not in templates:
+        return
+    from .chat_template import read_chat  # with it jinja2, which only templates need
+
+    data.chat_template = templates["default"]
+    data.chat = read_chat(templates, settings)
+    if "refused" in data.chat:
+        data.warnings.append(
+            f"{where}: chat template: {data.chat['refused']}: the model can complete text, but -m chat will refuse it"
+        )
+
+
 def from_json(path: Path, settings: dict) -> tuple:
     return from_root(read_json(path), settings, path)
 
