@@ -206,7 +206,7 @@ MORE_SELECTED = ("tiny-llama", "tiny-window", "tiny-mixtral", "tiny-oddvocab") i
 DIFFERING = {"sparq-fp16": (0.004, 1), "sparq-int8": (0.02, 2), "sparq-q4": (0.055, 2), "hybrid": (0.004, 1)}
 ODD = 0.014
 N_TOKENS = 56 if EMULATED else 144  # past the windows
-BRIEF_TOKENS = N_TOKENS if THOROUGH or not EMULATED else 40  # these, too
+BRIEF_TOKENS = N_TOKENS if THOROUGH or not EMULATED else 32  # most of these, too
 # Of larger models, which have no window.
 FEW_TOKENS = 24 if EMULATED and not THOROUGH else N_TOKENS
 # A token as one kernel (src/cuda/step/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups,
@@ -256,12 +256,11 @@ def cover(runs):
 if EMULATED and not THOROUGH:
     # In full one of each kind, of the smallest models that have it; the bundled model is run briefly.
     BRIEF = cover([*RUNS, *BRIEF, *SHORT])
-    RUNS = [("tiny-gqa", "fp32", "fp32"), ("tiny-window", "fp32", "int8"), ("tiny-mixtral", "fp16", "fp16")]
-    RUNS += [("mixtral-window", "q4", "fp16")]
+    RUNS = [("tiny-gqa", "fp32", "fp32"), ("tiny-window", "fp32", "int8"), ("mixtral-window", "q4", "fp16")]
     BRIEF = [run for run in BRIEF if run not in RUNS]
-    # Fewer tokens, and no going back, for most that have no 16-bit weights; but where layers are of several kinds.
+    # Fewer tokens, and no going back, for most; but where layers are of several kinds.
     RETURNING = ("tiny-window", "tiny-qwen3_5", "tiny-qwen3-next", "tiny-gemma4-e", "gemma4-long-heads")
-    SHORT = [run for i, run in enumerate(BRIEF) if i % 4 and run[0] not in RETURNING and run[1] not in ("fp16", "bf16")]
+    SHORT = [run for i, run in enumerate(BRIEF) if i % 4 and run[0] not in RETURNING]
     SHORT += [("bundled", "q6", "fp16")]
     BRIEF = [run for run in BRIEF if run not in SHORT]
     ONE_KERNEL = [("llama-256" if name == "bundled" else name, dtype) for name, dtype in ONE_KERNEL[::4]]

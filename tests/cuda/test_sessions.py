@@ -35,7 +35,7 @@ def test_bits_are_those_of_one_alone(environment, program):
 @pytest.mark.parametrize("how", ["suffix", "mtp"])
 def test_guesses_change_no_text(environment, yalm, fable, tmp_path, how):
     model = fable if how == "suffix" else convert_directory(ROOT / "models/hybrid-6m", tmp_path / "hybrid.bin")
-    prompt = "Tom had a cat. Tom had a dog. Tom had a cat. Tom had a dog. Tom had"
+    prompt = "Tom had a cat. Tom had a dog. Tom had a cat. Tom had a dog. Tom had" if how == "suffix" else "Tom had a"
     command = [yalm, model, "-d", "cuda", "-i", prompt, "-n", "9", "-T", "96", "--no-echo", "--seed", "3"]
     texts = []
     for guesses in ("off", how):

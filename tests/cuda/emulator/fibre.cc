@@ -97,14 +97,31 @@ static void *first_frame(char *end, void (*body)(void))
 #error "the emulator's change of stacks is written for x86-64 and aarch64"
 #endif
 
+// Stacks lie side by side in huge pages, where the system has them: hundreds of pages of their own would not fit the first TLB.
+static char *new_stack(void)
+{
+    constexpr size_t HUGE = 2 << 20;
+    static char *next, *end;
+    if ((size_t)(end - next) < STACK_BYTES) {
+        void *room = mmap(nullptr, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (room == MAP_FAILED) {
+            abort();
+        }
+        next = static_cast<char *>(room) + (HUGE - reinterpret_cast<uintptr_t>(room) % HUGE) % HUGE;
+        end = next + HUGE;
+        madvise(next, HUGE, MADV_HUGEPAGE);
+    }
+    next += STACK_BYTES;
+    return next - STACK_BYTES;
+}
+
 fibre *fibre_create(void (*body)(void))
 {
     auto self = static_cast<fibre *>(calloc(1, sizeof(fibre)));
-    void *stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!self || stack == MAP_FAILED) {
+    if (!self) {
         abort();
     }
-    self->stack = static_cast<char *>(stack);
+    self->stack = new_stack();
     self->stack_bytes = STACK_BYTES;
     static size_t n_made;
     self->unused_bytes = n_made++ % N_ENDS * END_BYTES;
