@@ -14,7 +14,7 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 #   arm64: built for that processor on another one, where QEMU runs the programs
 VARIANT ?= release
 # Each fuzzer runs for so long in `make test`.
-FUZZ_SECONDS ?= 5
+FUZZ_SECONDS ?= 3
 
 VERSION  := 0.2.0
 # What the shared library's name has: before 1.0 each minor version may change yalm.h, so its number is part of the name.
@@ -335,7 +335,7 @@ test-all:
 	@tools/setup.sh arm64
 	@$(MAKE) --no-print-directory -j$(JOBS) THOROUGH=1 test-builds $(MORE_BUILDS:%=test-build-%)
 	@$(MAKE) --no-print-directory -s test-clients
-	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(if $(filter 5,$(FUZZ_SECONDS)),60,$(FUZZ_SECONDS)) all
+	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(if $(filter 3,$(FUZZ_SECONDS)),60,$(FUZZ_SECONDS)) all
 
 # One room of src/, as ROOM=cpu/long, or all: in the release build and under AddressSanitizer; the CUDA half in the emulator.
 check:
@@ -438,7 +438,7 @@ help:
 	@echo "make            build ./yalm, libyalm.a and libyalm.so; with nvcc and a GPU also libyalm-cuda.so, for that GPU"
 	@echo "make cpu        the same without the CUDA half"
 	@echo "make demo       install what is missing, build, fetch a small real model, convert it, and let it answer a question"
-	@echo "make test       install what is missing, and run the tests; FUZZ_SECONDS=5 for each fuzzer"
+	@echo "make test       install what is missing, and run the tests; FUZZ_SECONDS=3 for each fuzzer"
 	@echo "make test-all   every test, under each sanitizer: more than an hour on two cores; before a release"
 	@echo "make cuda       build libyalm-cuda.so with nvcc, for the GPUs found or for all that nvcc knows (CUDA_ARCHS=90 or all)"
 	@echo "make mpi        build libyalm-mpi.so, for mpirun -n N ./yalm …: one model on several machines (Open MPI or MPICH)"

@@ -181,10 +181,18 @@ static void check(const struct random_model *m, const struct kind_of_model *kind
     yalm_session_close(ahead);
 }
 
+// Of an emulated GPU: each type of weights and of caches, and each kind of layer, is another one's, too.
+static bool left_out(size_t k)
+{
+    return on_gpu() && !thorough() && (k == 2 || k == 3 || k == 14 || k == 22);
+}
+
 static void test_bits_are_those_of_one_by_one(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (left_out(k))
+            continue;
         if (on_gpu() && (kinds[k].activations == YALM_ACTIVATIONS_INT8 || kinds[k].latents || kinds[k].how))
             continue; // which are the CPU's
         struct random_model *m = model_of(&kinds[k]);
@@ -261,7 +269,7 @@ static void test_what_lies_ahead_is_forgotten(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        if (k == 0 || (kinds[k].recurrent && !(on_gpu() && kinds[k].how))) {
+        if (k == 0 || (kinds[k].recurrent && !left_out(k) && !(on_gpu() && kinds[k].how))) {
             looked_at = &kinds[k];
             check_what_lies_ahead_is_forgotten();
         }

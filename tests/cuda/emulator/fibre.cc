@@ -137,13 +137,6 @@ void fibre_reset(fibre *self, void (*body)(void))
     self->fake_stack = nullptr;
 }
 
-void fibre_destroy(fibre *self)
-{
-    sanitizer_unpoison(self->stack, self->stack_bytes);
-    munmap(self->stack, self->stack_bytes);
-    free(self);
-}
-
 bool fibre_intact(const fibre *self)
 {
     return memcmp(self->stack, &CANARY, sizeof(CANARY)) == 0;

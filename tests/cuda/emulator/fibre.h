@@ -17,7 +17,6 @@ struct fibre {
 fibre *fibre_create(void (*body)(void));
 // Forgets where it was: it begins again in body().
 void fibre_reset(fibre *self, void (*body)(void));
-void fibre_destroy(fibre *self);
 // Leaves `from`, goes on in `to`; returns when somebody changes to `from` again.
 #if EMULATED_ASAN
 void fibre_switch(fibre *from, fibre *to);
