@@ -138,12 +138,22 @@ VEC_INLINE ptrdiff_t many_panels_share(const struct many *m, int rows)
 {
     return (PANEL_BLOCK * (ptrdiff_t)rows / m->rows + 63) / 64 * 64;
 }
-// From wherever it is to L2.
+// From wherever they are, to L1 where that has room beside a block of W.
 VEC_INLINE void many_fetch_panels(const struct many_tile *next, ptrdiff_t first, ptrdiff_t share)
 {
     for (int j = 0; j < QUANT_TILE_VECS; j++)
         for (ptrdiff_t b = 0; b < share; b += 64)
-            __builtin_prefetch(next->panel + j * next->panel_size + first + b, 0, 2);
+            __builtin_prefetch(next->panel + j * next->panel_size + first + b, 0, VEC == 16 ? 2 : 3);
+}
+// Of 16-bit tokens the scales and groups' sums, which lie behind all columns.
+VEC_INLINE void many_fetch_scales(const struct many_tile *next)
+{
+    const int sums = MANY_GROUPS * PANEL_SUMS * VEC * (int)sizeof(float);
+    for (int j = 0; j < QUANT_TILE_VECS && next->scales; j++) {
+        __builtin_prefetch((const char *)next->scales + j * next->panel_size);
+        for (int b = 0; b < sums; b += 64)
+            __builtin_prefetch((const char *)next->group_sums + j * next->panel_size + b);
+    }
 }
 
 // Fetches Y's lines, which no cache has, while a tile of tokens is multiplied. Rows [row, row + rows) of a block bring their
@@ -190,6 +200,7 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
                   n = tokens < next_token ? tokens - t : vecs * VEC;
         const ptrdiff_t share = many_panels_share(m, step);
         ptrdiff_t fetched = 0;
+        many_fetch_scales(&after);
         for (int r = 0; r < rows; r += step, fetched += share) {
             tile.next = t == 0 ? many_fetch(type, m, next, r, r + step, vecs == 2) : (struct many_lines){NULL, 0};
             many_fetch_panels(&after, fetched, share);
