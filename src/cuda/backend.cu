@@ -71,10 +71,8 @@ static const char *of_the_cpu(const struct model_config *config, const struct re
         unsigned ops, traits;
         const char *what;
     } facts[] = {
-        {1u << OP_CONVOLVE, 0, "short convolutions"},
         {1u << OP_HEADS, TRAIT_LATENT, "attention to latents (MLA)"},
         {0, TRAIT_BOTH_WAYS, "attention both ways"},
-        {0, TRAIT_SCAN, "scans (Mamba-2)"},
         {0, TRAIT_CHANNELS, "decays for each channel (KDA)"},
         {0, config->n_token_types > 0 ? (unsigned)TRAIT_ROWS : 0u, "types of tokens"},
     };
@@ -87,7 +85,8 @@ static const char *of_the_cpu(const struct model_config *config, const struct re
 // The model's steps; of a rank's share what has been tried with several.
 static yalm_status check_steps(const struct model_config *config, const struct model_weights *weights, yalm_error *error)
 {
-    const unsigned alone = 1u << OP_RECUR | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_SCALE | 1u << OP_MIX_INPUTS;
+    const unsigned alone =
+        1u << OP_RECUR | 1u << OP_CONVOLVE | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_SCALE | 1u << OP_MIX_INPUTS;
     const struct recipe outline = recipe_outline(config, weights);
     const char *const what = of_the_cpu(config, &outline);
     if (what)
@@ -222,12 +221,12 @@ static double cuda_step_bytes(const void *state, int n, int64_t position)
     double bytes = selects ? s->caches[s->far].n_layers * method_bytes(s, position) : 0;
     for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
         const struct kv_cache *cache = &s->caches[kind];
+        if (config_kind_recurs(s->config, kind))
+            bytes += config_n_layers_of(s->config, kind) * delta_bytes(&s->config->kinds[kind].delta);
+        if (!config_kind_attends(s->config, kind))
+            continue;
         if (selects && kind == s->far)
             continue;
-        if (!config_kind_attends(s->config, kind)) {
-            bytes += config_n_layers_of(s->config, kind) * delta_bytes(&s->config->kinds[kind].delta);
-            continue;
-        }
         const int64_t first = policy_first_visible(cache->policy, position), last = position + n;
         const int sinks = policy_sinks_apart(cache->policy, last - 1) ? cache->policy.n_sinks : 0;
         bytes += 2.0 * config_n_layers_of(s->config, kind) * cache->n_kv_heads * kv_row_bytes(cache) *

@@ -198,7 +198,8 @@ static yalm_status skip(struct cuda_state *s, int64_t position, int kind, yalm_e
     const int place = s->carried.from;
     if (position > 0)
         return YALM_OK;
-    TRY_CUDA(cudaMemsetAsync(s->states[kind] + place * states, 0, states * sizeof(float), s->stream));
+    if (states > 0)
+        TRY_CUDA(cudaMemsetAsync(s->states[kind] + place * states, 0, states * sizeof(float), s->stream));
     TRY_CUDA(cudaMemsetAsync(s->inputs[kind] + place * inputs, 0, inputs * sizeof(float), s->stream));
     return YALM_OK;
 }
@@ -214,11 +215,12 @@ yalm_status cuda_fill(struct cuda_state *s, int64_t position, int n, uint64_t se
     }
     TRY(delta_replay(s, position, error));
     s->carried.from = carried_skip(&s->carried, position, n);
-    for (int kind = 0; kind < config_n_kinds(s->config); kind++)
-        if (!config_kind_attends(s->config, kind))
+    for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
+        if (config_kind_recurs(s->config, kind))
             TRY(skip(s, position, kind, error));
-        else if (config_kind_keeps(s->config, kind))
+        if (config_kind_keeps(s->config, kind))
             TRY(fill_noise(&s->caches[kind], position, n, seed + kind, s->stream, error));
+    }
     for (int layer = 0; s->method && layer < s->caches[s->far].n_layers; layer++) {
         const struct attention attention = {s->step,           NULL, NULL, &s->caches[s->far], layer,
                                             s->config->n_heads}; // there are rows only

@@ -205,8 +205,7 @@ yalm_status queue_step(const struct pass *r, const struct step *step, yalm_error
         return pair(r, step, error);
     case OP_NORM:
         return norm_stream(r, step, error);
-    case OP_HEADS: // of latents, and a convolution alone, which cuda_resolve() refuses
-    case OP_CONVOLVE:
+    case OP_HEADS: // of latents, which cuda_resolve() refuses
         return YALM_OK;
     case OP_PROJECT:
         return project(r, step, error);
@@ -218,6 +217,8 @@ yalm_status queue_step(const struct pass *r, const struct step *step, yalm_error
         return attend(r, step, error);
     case OP_RECUR:
         return recur(r, step, error);
+    case OP_CONVOLVE:
+        return convolve(r, step, error);
     case OP_GATE:
         return gate_outputs(r, step, error);
     case OP_ADD:

@@ -31,6 +31,8 @@ static yalm_status copy(const struct taking *t, uint8_t *host, size_t host_pitch
                         size_t rows)
 {
     yalm_error *error = t->error;
+    if (width == 0) // of a convolution's states
+        return YALM_OK;
     if (t->use == ROWS_READ)
         TRY_CUDA(cudaMemcpy2DAsync(host, host_pitch, device, pitch, width, rows, cudaMemcpyDeviceToHost, t->s->stream));
     if (t->use == ROWS_WRITTEN)

@@ -28,12 +28,13 @@ static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
     for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
         const struct delta_config *delta = &s->config->kinds[kind].delta;
         const size_t carried = (size_t)CARRIED_PLACES * config_n_layers_of(s->config, kind);
-        if (!config_kind_attends(s->config, kind)) {
+        if (config_kind_recurs(s->config, kind)) {
             take(b, s->states[kind], carried * delta_state_floats(delta), sizeof(float));
             take(b, s->inputs[kind], carried * delta_input_floats(delta), sizeof(float));
             take(b, s->replays[kind], config_n_layers_of(s->config, kind) * replay_floats(delta), sizeof(float));
-            continue;
         }
+        if (!config_kind_attends(s->config, kind))
+            continue;
         struct kv_cache *c = &s->caches[kind];
         const size_t rows = (size_t)c->n_layers * c->n_kv_heads * c->policy.capacity, size = kv_element_bytes(c->type);
         take(b, c->keys, rows * c->head_dim, size);
@@ -61,9 +62,11 @@ static void take_blocks(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->rotated_q, chunk * s->q_dim, sizeof(float));
     take(b, s->attended, chunk * width[BUFFER_ATTENDED], sizeof(float));
     take(b, s->gates, chunk * width[BUFFER_GATES], sizeof(float));
-    take(b, s->mixed, chunk * config_most_of(s->config, delta_channels), sizeof(float));
+    const auto mixed = [](const struct delta_config *d) { return delta_channels(d) - d->conv_dim; };
+    take(b, s->mixed, chunk * config_most_of(s->config, mixed), sizeof(float));
     take(b, s->decays, chunk * width[BUFFER_DECAYS], sizeof(float));
-    take(b, s->betas, chunk * width[BUFFER_BETAS], sizeof(float));
+    const auto heads = [](const struct delta_config *d) { return d->n_value_heads; };
+    take(b, s->betas, chunk * config_most_of(s->config, heads), sizeof(float));
 }
 
 static int longest_half(const struct cuda_state *s)

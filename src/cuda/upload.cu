@@ -104,14 +104,21 @@ static void place_expert(struct layout *l, struct expert_weights *e, const struc
         *e = {e->up, {NULL, DTYPE_U8, 0, 0}, e->down, e->up_bias, NULL, e->down_bias};
 }
 
-static void place_delta(struct layout *l, struct delta_weights *w, const struct delta_config *c)
+// What a recurrent layer has besides q, k, v, output_gate and o, or in their places.
+static void place_delta(struct layout *l, struct layer_weights *layer, const struct delta_config *c)
 {
+    struct delta_weights *w = &layer->delta;
+    struct scan_weights *scan = &layer->scan;
+    struct matrix *const matrices[] = {&w->decay, &w->beta, &scan->c, &scan->b, &scan->x, &scan->z, &scan->o};
+    for (struct matrix *m : matrices)
+        place_matrix(l, m);
+    place_vector(l, scan->conv_bias, delta_channels(c));
+    place_vector(l, scan->skip, c->n_value_heads);
     place_vector(l, w->conv, c->conv_width * delta_channels(c));
-    place_matrix(l, &w->decay);
-    place_matrix(l, &w->beta);
+    place_vector(l, w->conv_bias, c->conv_dim);
     place_vector(l, w->decay_bias, c->n_value_heads);
     place_vector(l, w->decay_rate, c->n_value_heads);
-    place_vector(l, w->value_norm, c->value_dim);
+    place_vector(l, w->value_norm, c->scan.there ? delta_values(c) : c->value_dim);
 }
 
 // What Gemma 4's layers have besides.
@@ -138,13 +145,10 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     place_vector(l, w->attention_norm_bias, c->hidden_dim);
     place_vector(l, w->attention_post_norm, c->hidden_dim);
     place_matrix(l, &w->q);
-    if (w->k.data) {
-        place_matrix(l, &w->k);
-        place_matrix(l, &w->v);
-    }
+    place_matrix(l, &w->k);
+    place_matrix(l, &w->v);
     place_matrix(l, &w->o);
-    if (w->output_gate.data)
-        place_matrix(l, &w->output_gate);
+    place_matrix(l, &w->output_gate);
     place_vector(l, w->output_gate_bias, w->output_gate.rows);
     place_vector(l, w->q_bias, w->q.rows);
     place_vector(l, w->k_bias, w->k.rows);
@@ -162,10 +166,9 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     if (w->shared.up.data)
         place_expert(l, &w->shared, c);
     place_matrix(l, &w->router);
-    if (w->shared_router.data)
-        place_matrix(l, &w->shared_router);
+    place_matrix(l, &w->shared_router);
     if (delta)
-        place_delta(l, &w->delta, delta);
+        place_delta(l, w, delta);
     place_more(l, w, c);
     for (int e = 0; e < n_experts; e++)
         place_expert(l, &w->experts[e], c);
@@ -424,18 +427,17 @@ static yalm_status convert_matrices(struct model_weights *w, const struct model_
     TRY(c->guesses ? convert_matrix(&w->mtp_projection, most, stream, error) : convert_ends(w, most, stream, error));
     for (int i = 0; i < c->n_layers; i++) {
         struct layer_weights *l = &w->layers[i];
-        struct matrix *const attention[] = {&l->q, &l->o};
-        for (struct matrix *m : attention)
-            TRY(convert_matrix(m, most, stream, error));
-        struct matrix *const some_have[] = {&l->k,         &l->v,           &l->output_gate, &l->shared.gate,
-                                            &l->shared.up, &l->shared.down, &l->input_gate,  &l->input_projection};
+        struct matrix *const some_have[] = {
+            &l->q,           &l->k,         &l->v,           &l->output_gate, &l->o,
+            &l->shared.gate, &l->shared.up, &l->shared.down, &l->input_gate,  &l->input_projection,
+            &l->scan.c,      &l->scan.b,    &l->scan.x,      &l->scan.z,      &l->scan.o};
         for (struct matrix *m : some_have)
             if (m->data)
                 TRY(convert_matrix(m, most, stream, error));
         for (int e = 0; e < (l->router.data ? c->n_experts : 1); e++) {
             struct matrix *const units[] = {&l->experts[e].gate, &l->experts[e].up, &l->experts[e].down};
             for (struct matrix *m : units)
-                if (m->data)
+                if (m->data) // layers may have none
                     TRY(convert_matrix(m, most, stream, error));
         }
     }

@@ -10,8 +10,8 @@ static double sigmoid(double x)
 // A layer that has seen some tokens: on the device, and in double.
 struct layer {
     struct delta_config config;
-    struct delta_weights weights; // device pointers
-    std::vector<float> conv, decay_bias, decay_rate, norm;
+    struct layer_weights weights; // device pointers
+    std::vector<float> conv, conv_bias, decay_bias, decay_rate, norm, skip;
     std::vector<std::vector<float>> rows;    // of all tokens so far: (delta_channels()), as given
     std::vector<std::vector<double>> states; // (n_value_heads) of (key_dim, value_dim)
     struct carried carried;
@@ -32,11 +32,17 @@ static struct layer layer_make(uint64_t *seed, struct delta_config c)
     for (float &rate : l.decay_rate)
         rate = fabsf(rate);
     l.decay_rate[0] = 0.01f;
-    l.norm = random_floats(seed, c.value_dim, 2);
-    l.weights.conv = device_copy(l.conv);
-    l.weights.decay_bias = device_copy(l.decay_bias);
-    l.weights.decay_rate = device_copy(l.decay_rate);
-    l.weights.value_norm = device_copy(l.norm);
+    l.norm = random_floats(seed, c.scan.there ? delta_values(&c) : c.value_dim, 2);
+    if (c.scan.there)
+        l.skip = random_floats(seed, c.n_value_heads, 1);
+    if (c.scan.conv_bias)
+        l.conv_bias = random_floats(seed, delta_channels(&c), 1);
+    l.weights.delta.conv = device_copy(l.conv);
+    l.weights.delta.decay_bias = device_copy(l.decay_bias);
+    l.weights.delta.decay_rate = device_copy(l.decay_rate);
+    l.weights.delta.value_norm = device_copy(l.norm);
+    l.weights.scan.skip = c.scan.there ? device_copy(l.skip) : NULL;
+    l.weights.scan.conv_bias = c.scan.conv_bias ? device_copy(l.conv_bias) : NULL;
     l.states.assign(c.n_value_heads, std::vector<double>((size_t)c.key_dim * c.value_dim, 0.0));
     l.kept_states = device_nan<float>(CARRIED_PLACES * LAYERS * delta_state_floats(&c));
     l.kept_inputs = device_nan<float>(CARRIED_PLACES * LAYERS * delta_input_floats(&c));
@@ -47,10 +53,12 @@ static struct layer layer_make(uint64_t *seed, struct delta_config c)
 
 static void layer_free(struct layer *l)
 {
-    void *const taken[] = {const_cast<float *>(l->weights.conv),
-                           const_cast<float *>(l->weights.decay_bias),
-                           const_cast<float *>(l->weights.decay_rate),
-                           const_cast<float *>(l->weights.value_norm),
+    void *const taken[] = {const_cast<float *>(l->weights.delta.conv),
+                           const_cast<float *>(l->weights.delta.decay_bias),
+                           const_cast<float *>(l->weights.delta.decay_rate),
+                           const_cast<float *>(l->weights.delta.value_norm),
+                           const_cast<float *>(l->weights.scan.skip),
+                           const_cast<float *>(l->weights.scan.conv_bias),
                            l->kept_states,
                            l->kept_inputs,
                            l->step};
@@ -67,14 +75,14 @@ static std::vector<double> mixed(const struct layer &l)
     const int channels = delta_channels(c), n = (int)l.rows.size();
     std::vector<double> x(channels);
     for (int i = 0; i < channels; i++) {
-        double sum = 0;
+        double sum = c->scan.conv_bias ? l.conv_bias[i] : 0;
         for (int j = 0; j < c->conv_width; j++) {
             const int t = n - c->conv_width + j;
             sum += t < 0 ? 0 : (double)l.conv[(size_t)j * channels + i] * l.rows[t][i];
         }
         x[i] = sum * sigmoid(sum);
     }
-    for (int head = 0; head < 2 * c->n_key_heads; head++) {
+    for (int head = 0; head < 2 * c->n_key_heads && !c->scan.there; head++) {
         double squares = 1e-6, *of_head = &x[(size_t)head * c->key_dim];
         for (int i = 0; i < c->key_dim; i++)
             squares += of_head[i] * of_head[i];
@@ -91,19 +99,39 @@ static std::vector<double> update(struct layer *l, const std::vector<double> &x,
     const struct delta_config *c = &l->config;
     const int key_head = c->tiled ? head % c->n_key_heads : head * c->n_key_heads / c->n_value_heads, keys = delta_keys(c);
     const double *q = &x[(size_t)key_head * c->key_dim], *k = q + keys, *v = &x[(size_t)2 * keys + (size_t)head * c->value_dim];
-    const double decay = exp(-l->decay_rate[head] * log1p(exp(decay_logit + l->decay_bias[head])));
+    double dt = fmax(log1p(exp(decay_logit + l->decay_bias[head])), c->scan.dt_min);
+    dt = c->scan.dt_max > 0 ? fmin(dt, c->scan.dt_max) : dt;
+    const double decay = exp(-l->decay_rate[head] * dt), beta = c->scan.there ? dt : sigmoid(beta_logit);
     std::vector<double> &s = l->states[head], y(c->value_dim);
     for (int col = 0; col < c->value_dim; col++) {
         double recalled = 0;
         for (int i = 0; i < c->key_dim; i++)
-            recalled += k[i] * decay * s[(size_t)i * c->value_dim + col];
+            recalled += c->scan.there ? 0 : k[i] * decay * s[(size_t)i * c->value_dim + col];
         for (int i = 0; i < c->key_dim; i++) {
             double &at = s[(size_t)i * c->value_dim + col];
-            at = decay * at + k[i] * (v[col] - recalled) * sigmoid(beta_logit);
+            at = decay * at + k[i] * (v[col] - recalled) * beta;
             y[col] += q[i] * at;
         }
     }
     return y;
+}
+
+// What y of all heads becomes, of a scan whose convolution gave x.
+static void gate_scan(const struct layer &l, std::vector<double> *y, const double *x, const float *gates)
+{
+    const struct delta_config *c = &l.config;
+    const int values = delta_values(c), width = values / (c->scan.norm_groups ? c->scan.norm_groups : 1);
+    for (int first = 0; first < values; first += width) {
+        double squares = 0;
+        for (int i = first; i < first + width; i++) {
+            (*y)[i] += l.skip[i / c->value_dim] * x[i];
+            (*y)[i] *= c->scan.norm_first ? 1 : gates[i] * sigmoid(gates[i]);
+            squares += (*y)[i] * (*y)[i];
+        }
+        for (int i = first; i < first + width && c->scan.norm_groups; i++)
+            (*y)[i] *=
+                l.norm[i] / sqrt(squares / width + c->scan.norm_eps) * (c->scan.norm_first ? gates[i] * sigmoid(gates[i]) : 1);
+    }
 }
 
 // What a head's y becomes.
@@ -148,12 +176,17 @@ static void evaluate(struct layer *l, uint64_t *seed, int64_t position, int n)
         row.insert(row.end(), v.begin() + t * values, v.begin() + (t + 1) * values);
         l->rows.push_back(row);
         const std::vector<double> own = mixed(*l);
+        std::vector<double> expected;
         for (int head = 0; head < heads; head++) {
-            std::vector<double> expected = update(l, own, head, decays[t * heads + head], betas[t * heads + head]);
-            gate(*l, &expected, &gates[(size_t)t * values + (size_t)head * c->value_dim]);
-            for (int i = 0; i < c->value_dim; i++)
-                assert_near(found[(size_t)t * values + head * c->value_dim + i], expected[i], 2e-4, "y", t, head);
+            std::vector<double> of_head = update(l, own, head, decays[t * heads + head], betas[t * heads + head]);
+            if (!c->scan.there)
+                gate(*l, &of_head, &gates[(size_t)t * values + (size_t)head * c->value_dim]);
+            expected.insert(expected.end(), of_head.begin(), of_head.end());
         }
+        if (c->scan.there)
+            gate_scan(*l, &expected, &own[2 * keys], &gates[(size_t)t * values]);
+        for (int i = 0; i < values; i++)
+            assert_near(found[(size_t)t * values + i], expected[i], 2e-4 * (1 + fabs(expected[i])), "y", t, i);
     }
     for (float *p : given)
         cudaFree(p);
@@ -164,9 +197,17 @@ static void evaluate(struct layer *l, uint64_t *seed, int64_t position, int n)
 static void test_layers(void **)
 {
     const struct delta_config configs[] = {
-        {2, 4, 20, 36, 4, false, 0, false, 0, {}}, {2, 4, 32, 5, 2, true, 0, false, 0, {}},
-        {1, 1, 1, 1, 3, false, 0, false, 0, {}},   {1, 3, 128, 17, 4, true, 0, false, 0, {}},
-        {2, 2, 130, 9, 7, false, 0, false, 0, {}}, {1, 2, 512, 33, 4, false, 0, false, 0, {}}};
+        {2, 4, 20, 36, 4, false, 0, false, 0, {}},
+        {2, 4, 32, 5, 2, true, 0, false, 0, {}},
+        {1, 1, 1, 1, 3, false, 0, false, 0, {}},
+        {1, 3, 128, 17, 4, true, 0, false, 0, {}},
+        {2, 2, 130, 9, 7, false, 0, false, 0, {}},
+        {1, 2, 512, 33, 4, false, 0, false, 0, {}},
+        // scans: a norm of groups of heads, or of parts of them, before the gate and behind it; none; bounds of dt
+        {2, 6, 20, 36, 4, false, 0, false, 0, {true, true, 3, false, 1e-5f, 0.1f, 0}},
+        {1, 2, 130, 9, 2, false, 0, false, 0, {true, false, 1, true, 1e-3f, 0, 0.9f}},
+        {1, 3, 16, 8, 4, false, 0, false, 0, {true, true, 0, false, 0, 0.2f, 0.7f}},
+        {2, 2, 33, 150, 4, false, 0, false, 0, {true, true, 1, false, 1e-5f, 0, 0}}};
     uint64_t seed = 5;
     for (const struct delta_config &config : configs) {
         struct layer l = layer_make(&seed, config);
@@ -182,6 +223,80 @@ static void test_layers(void **)
         evaluate(&l, &seed, 1, 2);
         layer_free(&l);
     }
+}
+
+// Convolutions alone, with and without a bias: token by token and several at once; then the last tokens again, as if the
+// session had gone back behind the first of these.
+static void check_convolution(uint64_t *seed, int dim, int width, bool bias, enum dtype type)
+{
+    enum { N = 12, APART = 5 };
+    static const int pieces[] = {1, 3, 1, 2, APART}; // the last ones may be repeated
+    const struct delta_config config = {0, 0, 0, 0, width, false, dim, bias, 0, {}};
+    const int pitch = 3 * dim + 1; // q, k and v of a token one behind the other
+    const std::vector<float> taps = random_floats(seed, (size_t)width * dim, 1), biases = random_floats(seed, dim, 1),
+                             given = random_floats(seed, (size_t)N * pitch, 2);
+    std::vector<double> expected((size_t)N * dim), products((size_t)N * dim);
+    for (int t = 0; t < N; t++)
+        for (int i = 0; i < dim; i++) {
+            const float *q = &given[(size_t)t * pitch + i];
+            products[(size_t)t * dim + i] = (double)q[dim] * q[2 * dim];
+            double sum = bias ? biases[i] : 0;
+            for (int j = 0; j < width; j++)
+                sum += t + j < width - 1 ? 0 : taps[(size_t)j * dim + i] * products[(size_t)(t + j - width + 1) * dim + i];
+            expected[(size_t)t * dim + i] = q[0] * sum;
+        }
+    struct layer_weights weights = {};
+    weights.delta.conv = device_copy(taps);
+    weights.delta.conv_bias = bias ? device_copy(biases) : NULL;
+    struct evaluation step = {0, 0, 0, 0}, *device_step = device_nan<struct evaluation>(1);
+    float *inputs = device_nan<float>(CARRIED_PLACES * LAYERS * delta_input_floats(&config)), *x = device_copy(given),
+          *kept = device_nan<float>((size_t)APART * dim), *y = device_nan<float>((size_t)N * dim);
+    yalm_error error = {};
+    const auto run = [&](int n, int n_given, float *outlasting) {
+        step.n = n;
+        assert_cuda(cudaMemcpy(device_step, &step, sizeof step, cudaMemcpyHostToDevice));
+        const float *q = x + step.position * pitch;
+        struct delta d = {device_step, &config, &weights,    LAYER, LAYERS, NULL, inputs,
+                          q,           q + dim, q + 2 * dim, NULL,  NULL,   NULL};
+        d.given = outlasting;
+        d.n_given = n_given;
+        d.pitch = pitch;
+        assert_ok(delta_convolve(&d, y, type, n_given ? 0 : n, 0, &error), error);
+        assert_cuda(cudaDeviceSynchronize());
+    };
+    const auto check = [&](int n) {
+        const std::vector<float> floats = host_copy(y, (size_t)N * dim);
+        const half *halves = reinterpret_cast<const half *>(floats.data());
+        for (int i = 0; i < n * dim; i++) {
+            const double found = type == DTYPE_FP32 ? floats[i] : half_value(halves[i]);
+            const double wanted = expected[(size_t)step.position * dim + i];
+            assert_near(found, wanted, (type == DTYPE_FP32 ? 1e-5 : 1e-3) * (1 + fabs(wanted)), "y", (int)step.position, i);
+        }
+    };
+    for (int n : pieces) {
+        step.to = (int16_t)(1 - step.from);
+        run(n, 0, n == APART ? kept : NULL);
+        check(n);
+        step.position += n;
+        step.from = step.to;
+    }
+    step = {N - APART, 0, (int16_t)(1 - step.from), 2}; // behind two of the last ones, and the next one once more
+    run(0, 2, kept);
+    step = {N - APART + 2, 0, 2, step.from};
+    run(1, 0, NULL);
+    check(1);
+    for (const void *p : {(const void *)weights.delta.conv, (const void *)weights.delta.conv_bias, (const void *)device_step,
+                          (const void *)inputs, (const void *)x, (const void *)kept, (const void *)y})
+        cudaFree(const_cast<void *>(p));
+}
+
+static void test_convolutions(void **)
+{
+    uint64_t seed = 31;
+    check_convolution(&seed, 130, 3, false, DTYPE_FP32);
+    check_convolution(&seed, 40, 5, true, DTYPE_FP16);
+    check_convolution(&seed, 1, 2, true, DTYPE_FP32);
+    check_convolution(&seed, 3, 9, false, DTYPE_FP32); // more taps than tokens in any piece
 }
 
 // An evaluation is taken back, or fails: what it began with is there still.
@@ -285,7 +400,8 @@ static void test_gates(void **)
 
 int main(void)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_layers), cmocka_unit_test(test_places),
-                                cmocka_unit_test(test_places_of_tokens_apart), cmocka_unit_test(test_gates)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_layers), cmocka_unit_test(test_convolutions),
+                                cmocka_unit_test(test_places), cmocka_unit_test(test_places_of_tokens_apart),
+                                cmocka_unit_test(test_gates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

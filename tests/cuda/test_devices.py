@@ -33,8 +33,10 @@ DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 # What these have the others have too, each for itself: `make test` leaves them out.
 NOT_HERE = {"tiny-granite-moe", "tiny-glm4", "tiny-gemma"} | cases.ROWS if EMULATED and not THOROUGH else set()
 NOT_HERE -= {"tiny-granite-swa", "tiny-exaone4", "tiny-minimax-m2"}  # which have together what is apart elsewhere
-# test_refusals.py: short convolutions, latents
-NOT_HERE |= {name for name, case in cases.CASES.items() if {"conv_L_cache", "kv_lora_rank"} & set(case.config or {})}
+# test_refusals.py: latents
+NOT_HERE |= {name for name, case in cases.CASES.items() if "kv_lora_rank" in (case.config or {})}
+# Short convolutions; scans beside attention, and in its place.
+LAYERS = ("tiny-lfm2", "tiny-lfm2-moe", *cases.mamba.presets())
 MORE = {  # heads for which only one kernel is there
     "gemma4-long-heads": dataclasses.replace(
         cases.CASES["tiny-gemma4"],
@@ -76,14 +78,14 @@ MORE = {  # heads for which only one kernel is there
 GEMMA4 = ("tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe")  # the last: what others meet in turn stays theirs
 # Each op of these once, unless in full: LayerNorm, biases and learned positions; parallel blocks, activations without gates;
 # one norm and a window; ALiBi and a norm of the embedding.
-NOT_HERE |= set(cases.mamba.presets())  # test_refusals.py
 CLASSIC = list(cases.classic.presets())
 ENDING = ("tiny-gpt2", "tiny-gpt-bigcode", "tiny-bloom", "tiny-mpt")  # no endless sessions
 if EMULATED and not THOROUGH:
     NOT_HERE |= set(CLASSIC)
     NOT_HERE -= {"tiny-gpt2", "tiny-gpt-neox", "tiny-cohere2", "tiny-apertus", "tiny-bloom"}
-TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *GEMMA4)]
+TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *GEMMA4, *LAYERS)]
 TINY += GEMMA4
+TINY += () if EMULATED and not THOROUGH else LAYERS
 ROUTED = (
     "tiny-qwen3-moe",
     "tiny-gpt-oss",
@@ -92,6 +94,7 @@ ROUTED = (
     "tiny-qwen3_5-moe",
     "tiny-qwen3-next",
     "tiny-gemma4-moe",
+    "tiny-granite-hybrid",
     *(name for name in cases.CASES if name in cases.ROWS and cases.has_experts(cases.CASES[name])),
 )
 # (case, dtype of the matrices, cache): every architecture option in fp32, which is compared the closest, and those in
@@ -240,7 +243,7 @@ WHOLE_KERNEL = [("mixtral-256", "q4"), *((name, "fp16") for name in WHOLE_KERNEL
 NOT_SELECTING = (
     "tiny-ministral", "tiny-exaone4", "tiny-vaultgemma", "tiny-granite-swa",
     "tiny-qwen2", "tiny-qwen3_5", "tiny-phi3", "tiny-olmo2", "tiny-olmo3", "tiny-gemma2", "tiny-gemma3", "tiny-glm4",
-    *GEMMA4, *ROUTED, *CLASSIC,
+    *GEMMA4, *ROUTED, *CLASSIC, *LAYERS,
 )  # fmt: skip
 SELECTING = [name for name in TINY if name not in NOT_SELECTING] + ["bundled"]
 
@@ -262,6 +265,7 @@ if EMULATED and not THOROUGH:
     RETURNING = ("tiny-window", "tiny-qwen3_5", "tiny-qwen3-next", "tiny-gemma4-e", "gemma4-long-heads")
     SHORT = [run for i, run in enumerate(BRIEF) if i % 4 and run[0] not in RETURNING]
     SHORT += [("bundled", "q6", "fp16")]
+    SHORT += [("lfm2-indexes", "fp32", "fp32"), ("tiny-falcon-h1", "fp16", "fp16"), ("tiny-bamba", "fp32", "fp32")]
     BRIEF = [run for run in BRIEF if run not in SHORT]
     ONE_KERNEL = [("llama-256" if name == "bundled" else name, dtype) for name, dtype in ONE_KERNEL[::4]]
     WHOLE_KERNEL = WHOLE_KERNEL[:4]

@@ -136,9 +136,7 @@ def test_models_that_read_whole_texts(tmp_path, name):
 
 FACTS = {
     "tiny-deepseek-v2-lite": "attention to latents (MLA)",
-    "tiny-lfm2": "short convolutions",
     "tiny-kimi-linear": "attention to latents (MLA)",
-    "tiny-nemotron-h": "scans (Mamba-2)",
 }
 
 

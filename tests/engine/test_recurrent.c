@@ -382,9 +382,18 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_several_sessions_at_once),
         cmocka_unit_test(test_filled_caches),
     };
+    const struct CMUnitTest of_layers[] = {
+        // what of the layers' states is not alike on a GPU
+        cmocka_unit_test(test_back_to_where_evaluations_began),
+        cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_several_sessions_at_once),
+        cmocka_unit_test(test_filled_caches),
+    };
     int failed = cmocka_run_group_tests_name("Gated DeltaNet", tests, set_up, tear_down);
-    if (strcmp(sessions_device, "cpu") != 0) // the CPU alone has these
-        return failed;
+    if (strcmp(sessions_device, "cpu") != 0) { // scans in its place are alike, KDA is the CPU's
+        failed += cmocka_run_group_tests_name("a convolution alone", of_layers, set_up_convolution, tear_down);
+        return failed + cmocka_run_group_tests_name("scans beside attention", of_layers, set_up_beside, tear_down);
+    }
     failed += cmocka_run_group_tests_name("a convolution alone", tests, set_up_convolution, tear_down);
     failed += cmocka_run_group_tests_name("scans", tests, set_up_scan, tear_down);
     failed += cmocka_run_group_tests_name("KDA between latents", tests, set_up_kda, tear_down);

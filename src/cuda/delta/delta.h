@@ -1,5 +1,5 @@
-// Recurrent layers: the gated delta rule in attention's place (docs/format.md, "Recurrent layers"), and the states that it
-// carries from token to token.
+// Recurrent layers: the gated delta rule, a scan or a short convolution in attention's place (docs/format.md, "Recurrent
+// layers"), and what they carry from token to token.
 #pragma once
 #include "cuda/kernels/kernels.h"
 
@@ -35,17 +35,18 @@ int carried_place(struct carried *c, int64_t position);
 struct delta {
     const struct evaluation *step;     // whose position and places count
     const struct delta_config *config; // host memory
-    const struct delta_weights *w;     // host memory, with device pointers
+    const struct layer_weights *w;     // host memory, with device pointers
     int layer, n_layers;               // among those of its kind, which the places have one behind the other
     float *states;                     // (places, n_layers, n_value_heads, value_dim, key_dim)
     float *inputs;          // (places, n_layers, conv_width - 1, delta_channels()): the convolution's last, oldest first
-    const float *q, *k, *v; // (n, delta_keys()) twice, (n, delta_values())
+    const float *q, *k, *v; // (n, delta_keys()) twice, (n, delta_values()); of a convolution alone (n, conv_dim) each
     float *decays, *betas;  // (n, n_value_heads): logits; after delta_mix() what they stand for
     float *mixed;           // (n, delta_channels()): q, k and v after the convolution
-    // Tokens that may be repeated: q, k and v as they were given (n, delta_channels()), decays and betas. These outlast the
+    // Tokens that may be repeated: what the convolution goes over, (n, delta_channels()); decays and betas. These outlast the
     // evaluation, as `mixed` does then, and stand in for the arrays above. NULL: no token may be repeated.
     float *kept_decays = NULL, *kept_betas = NULL, *given = NULL;
     int n_given = 0; // tokens in `given` that stand before the n of this call
+    int pitch = 0;   // of a convolution alone: floats of q, k and v from token to token; 0: conv_dim
 };
 
 // q, k and v of tokens and of those before them, mixed; decays and betas; and the inputs that the tokens to come will see,
@@ -53,6 +54,10 @@ struct delta {
 yalm_status delta_mix(const struct delta *d, int n, cudaStream_t stream, yalm_error *error);
 // y (n, delta_values()) = Sᵀq of each value head after each token's update of its S.
 yalm_status delta_rule(const struct delta *d, float *y, int n, cudaStream_t stream, yalm_error *error);
-// to (n, delta_values()) of `type` = rmsnorm(y) of each head, times silu(gates).
+// to (n, delta_values()) of `type` = rmsnorm(y) of each head, times silu(gates); of a scan rmsnorm(silu(gates) (y + skip x)) of
+// each group, or where the norm comes first silu(gates) rmsnorm(y + skip x), x being in d->mixed.
 yalm_status delta_gate(const struct delta *d, void *to, enum dtype type, const float *y, const float *gates, float eps, int n,
                        cudaStream_t stream, yalm_error *error);
+
+// Of a convolution alone: y (n, conv_dim) of `type`; and what the tokens to come will see, alone where n is 0 (convolve.cu).
+yalm_status delta_convolve(const struct delta *d, void *y, enum dtype type, int n, cudaStream_t stream, yalm_error *error);

@@ -1,5 +1,5 @@
-// OP_RECUR on a GPU, of tokens that follow each other in one session, or of several sessions'. Tokens ahead leave what they
-// brought to each layer; where one was wrong, the rule alone is repeated for those before it.
+// OP_RECUR and OP_CONVOLVE on a GPU, of tokens that follow each other in one session, or of several sessions'. Tokens ahead
+// leave what they brought to each layer; where one was wrong, the rule alone is repeated for those before it.
 #include "cuda/delta/recur.h"
 
 #include "cuda/product_ops.h"
@@ -9,10 +9,11 @@ static struct delta delta_of(const struct cuda_state *by, const struct cuda_stat
 {
     const struct delta_config *c = step->delta;
     const struct attending *a = &step->attending;
-    const size_t keys = (size_t)t * delta_keys(c), values = (size_t)t * delta_values(c), heads = (size_t)t * c->n_value_heads;
+    const size_t at = t, keys = at * (c->conv_dim + delta_keys(c)), values = at * (c->conv_dim + delta_values(c)),
+                 heads = at * c->n_value_heads;
     return {by->step + t,
             c,
-            &step->weights->delta,
+            step->weights,
             a->place,
             a->layers,
             s->states[a->kind],
@@ -22,7 +23,7 @@ static struct delta delta_of(const struct cuda_state *by, const struct cuda_stat
             by->v + values,
             by->decays + heads,
             by->betas + heads,
-            by->mixed + (size_t)t * delta_channels(c)};
+            by->mixed + at * delta_channels(c)};
 }
 
 // The same of tokens that may be repeated, whose work outlasts the evaluation.
@@ -30,7 +31,7 @@ static void outlast(struct delta *d, const struct cuda_state *s, int kind)
 {
     const size_t channels = SEVERAL * (size_t)delta_channels(d->config);
     d->mixed = s->replays[kind] + d->layer * replay_floats(d->config);
-    d->given = d->mixed + channels;
+    d->given = d->config->conv_dim ? d->mixed : d->mixed + channels;
     d->kept_decays = d->given + channels;
     d->kept_betas = d->kept_decays + (size_t)SEVERAL * d->config->n_value_heads;
 }
@@ -58,7 +59,36 @@ yalm_status recur(const struct pass *r, const struct step *step, yalm_error *err
         n = next_run(r, step, t, &d);
         TRY(delta_rule(&d, s->q + (size_t)t * delta_values(step->delta), n, s->stream, error));
     }
-    return delta_gate(&d, s->attended, type_for_reader(r, step), s->q, s->gates, s->config->norm_eps, r->n, s->stream, error);
+    next_run(r, step, 0, &d); // tokens are all of one run, or each is one: behind the first one's `mixed` lie the others'
+    void *to = step->out[0] == BUFFER_UNITS ? s->gated : s->attended;
+    return delta_gate(&d, to, type_for_reader(r, step), s->q, s->gates, s->config->norm_eps, r->n, s->stream, error);
+}
+
+// Of many tokens q, k and v may be one product (pitch_of()).
+yalm_status convolve(const struct pass *r, const struct step *step, yalm_error *error)
+{
+    const struct cuda_state *s = r->s;
+    const size_t dim = step->delta->conv_dim;
+    struct delta d;
+    for (int t = 0, n; t < r->n; t += n) {
+        n = next_run(r, step, t, &d);
+        d.pitch = pitch_of(r, step->weights);
+        d.k = d.pitch ? d.q + dim : d.k;
+        d.v = d.pitch ? d.k + dim : d.v;
+        TRY(delta_convolve(&d, static_cast<float *>(s->attended) + t * dim, type_for_reader(r, step), n, s->stream, error));
+    }
+    return YALM_OK;
+}
+
+static yalm_status replay_step(const struct cuda_state *s, const struct step *step, int n, yalm_error *error)
+{
+    struct delta d = delta_of(s, s, step, 0);
+    outlast(&d, s, step->attending.kind);
+    if (step->op == OP_RECUR)
+        TRY(delta_rule(&d, s->q, n, s->stream, error));
+    d.n_given = n;
+    return step->op == OP_RECUR ? delta_mix(&d, 0, s->stream, error)
+                                : delta_convolve(&d, NULL, DTYPE_FP32, 0, s->stream, error);
 }
 
 static yalm_status queue_replay(struct cuda_state *s, int n, yalm_error *error)
@@ -68,13 +98,8 @@ static yalm_status queue_replay(struct cuda_state *s, int n, yalm_error *error)
     TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
     TRY_CUDA(cudaEventRecord(s->copied, s->stream));
     for (const struct step *step = s->recipe.steps; step < s->recipe.steps + s->recipe.n; step++) {
-        if (step->op != OP_RECUR)
-            continue;
-        struct delta d = delta_of(s, s, step, 0);
-        outlast(&d, s, step->attending.kind);
-        TRY(delta_rule(&d, s->q, n, s->stream, error));
-        d.n_given = n;
-        TRY(delta_mix(&d, 0, s->stream, error));
+        if (step->op == OP_RECUR || step->op == OP_CONVOLVE)
+            TRY(replay_step(s, step, n, error));
     }
     return YALM_OK;
 }

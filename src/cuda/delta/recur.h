@@ -2,14 +2,18 @@
 #pragma once
 #include "cuda/ops.h"
 
-// Floats of what tokens apart bring to a layer: q, k and v as they are mixed and as they were given, decays, betas.
+// Floats of what tokens apart bring to a layer: q, k and v as they are mixed and as they were given, decays, betas; to a
+// convolution alone, what it goes over.
 static inline size_t replay_floats(const struct delta_config *c)
 {
-    return SEVERAL * (2 * (size_t)delta_channels(c) + 2 * (size_t)c->n_value_heads);
+    const size_t channels = delta_channels(c);
+    return SEVERAL * (c->conv_dim ? channels : 2 * channels + 2 * (size_t)c->n_value_heads);
 }
 
 // OP_RECUR.
 yalm_status recur(const struct pass *r, const struct step *step, yalm_error *error);
+// OP_CONVOLVE.
+yalm_status convolve(const struct pass *r, const struct step *step, yalm_error *error);
 // Where only what the last tokens apart brought leads to `position`, queues the rule for those before it: a place has that
 // position then.
 yalm_status delta_replay(struct cuda_state *s, int64_t position, yalm_error *error);

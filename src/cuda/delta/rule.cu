@@ -3,7 +3,7 @@
 #include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vec.cuh"
 
-enum { WARP = 32, RULE_THREADS = 128 };
+enum { WARP = 32, RULE_THREADS = 128, SCAN_THREADS = 256 };
 
 // struct delta, as a kernel takes it.
 struct sizes {
@@ -12,7 +12,7 @@ struct sizes {
     size_t states_pitch, inputs_pitch;                             // floats from place to place
     int n, n_key_heads, n_value_heads, key_dim, value_dim, before; // before: inputs of earlier tokens that a token sees
     int keys, values, channels;
-    bool tiled;
+    bool tiled, scan;
 };
 
 static struct sizes sizes_of(const struct delta *d, int n)
@@ -34,6 +34,7 @@ static struct sizes sizes_of(const struct delta *d, int n)
     s.values = delta_values(c);
     s.channels = delta_channels(c);
     s.tiled = c->tiled;
+    s.scan = c->scan.there;
     return s;
 }
 
@@ -41,7 +42,8 @@ static struct sizes sizes_of(const struct delta *d, int n)
 
 struct mixing {
     struct sizes s;
-    const float *q, *k, *v, *conv, *decay_bias, *decay_rate, *decays, *betas;
+    const float *q, *k, *v, *conv, *conv_bias, *decay_bias, *decay_rate, *decays, *betas;
+    float dt_min, dt_max; // 0: no bound
     float *to_decays, *to_betas, *mixed, *given;
     int n_given;
 };
@@ -89,8 +91,13 @@ __device__ static inline void weigh(const struct mixing &m, int t, int head)
 {
     const size_t at = (size_t)t * m.s.n_value_heads + head;
     const float x = m.decays[at] + m.decay_bias[head];
-    m.to_decays[at] = expf(-m.decay_rate[head] * (x > 20 ? x : log1pf(expf(x))));
-    m.to_betas[at] = 1.0f / (1.0f + expf(-m.betas[at]));
+    float dt = x > 20 ? x : log1pf(expf(x));
+    if (dt < m.dt_min)
+        dt = m.dt_min;
+    if (m.dt_max > 0 && dt > m.dt_max)
+        dt = m.dt_max;
+    m.to_decays[at] = expf(-m.decay_rate[head] * dt);
+    m.to_betas[at] = m.s.scan ? dt : 1.0f / (1.0f + expf(-m.betas[at]));
 }
 
 // Block (part, t), one warp: token t; or behind the last token, one of the inputs that are kept.
@@ -110,11 +117,12 @@ static __global__ void mix_kernel(struct mixing m)
     }
     float *y = m.mixed + (size_t)t * s.channels + p.channel, squares = 0;
     for (int i = lane; i < p.size; i += WARP) {
-        float sum = 0;
+        const int channel = p.channel + i;
+        float sum = m.conv_bias ? m.conv_bias[channel] : 0.0f;
         if (m.given)
-            m.given[(size_t)t * s.channels + p.channel + i] = input_at(m, p, inputs, t, i);
+            m.given[(size_t)t * s.channels + channel] = input_at(m, p, inputs, t, i);
         for (int j = 0; j <= s.before; j++)
-            sum = fmaf(m.conv[(size_t)j * s.channels + p.channel + i], input_at(m, p, inputs, t + j - s.before, i), sum);
+            sum = fmaf(m.conv[(size_t)j * s.channels + channel], input_at(m, p, inputs, t + j - s.before, i), sum);
         y[i] = sum / (1.0f + expf(-sum));
         squares = fmaf(y[i], y[i], squares);
     }
@@ -123,6 +131,8 @@ static __global__ void mix_kernel(struct mixing m)
             weigh(m, t, p.value_head);
         return;
     }
+    if (s.scan)
+        return;
     const float scale = p.scale / sqrtf(warp_sum(squares) + 1e-6f);
     for (int i = lane; i < p.size; i += WARP)
         y[i] *= scale;
@@ -134,11 +144,14 @@ yalm_status delta_mix(const struct delta *d, int n, cudaStream_t stream, yalm_er
                              d->q,
                              d->k,
                              d->v,
-                             d->w->conv,
-                             d->w->decay_bias,
-                             d->w->decay_rate,
+                             d->w->delta.conv,
+                             d->w->scan.conv_bias,
+                             d->w->delta.decay_bias,
+                             d->w->delta.decay_rate,
                              d->decays,
                              d->betas,
+                             d->config->scan.dt_min,
+                             d->config->scan.dt_max,
                              d->kept_decays ? d->kept_decays : d->decays,
                              d->kept_betas ? d->kept_betas : d->betas,
                              d->mixed,
@@ -156,10 +169,11 @@ struct rule {
     float *y;
 };
 
-// A token's update of a column, of which a lane has every LANES-th row; and that column's component of Sᵀq.
+// A token's update of a column, of which a lane has every LANES-th row; and that column's component of Sᵀq. A scan takes in β v
+// as it is.
 template <int LANES, int ROWS>
 __device__ __forceinline__ float update(float (&column)[ROWS], const float *q, const float *k, float v, float decay, float beta,
-                                        int key_dim)
+                                        int key_dim, bool scan)
 {
     const int lane = (int)threadIdx.x % LANES;
     float keys[ROWS], recalled = 0, sum = 0;
@@ -169,7 +183,7 @@ __device__ __forceinline__ float update(float (&column)[ROWS], const float *q, c
         keys[i] = row < key_dim ? k[row] : 0.0f;
         recalled = fmaf(keys[i], column[i], recalled);
     }
-    const float news = beta * (v - decay * warp_sum<LANES / 2>(recalled));
+    const float news = beta * (scan ? v : v - decay * warp_sum<LANES / 2>(recalled));
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         const int row = lane + LANES * i;
@@ -202,7 +216,7 @@ template <int LANES, int ROWS> static __global__ void __launch_bounds__(RULE_THR
         const float *q = r.mixed + (size_t)t * s.channels + key_head * s.key_dim, *k = q + s.keys;
         const float v = r.mixed[(size_t)t * s.channels + 2 * s.keys + head * s.value_dim + col];
         const size_t of_head = (size_t)t * s.n_value_heads + head;
-        const float y = update<LANES>(column, q, k, v, r.decays[of_head], r.betas[of_head], s.key_dim);
+        const float y = update<LANES>(column, q, k, v, r.decays[of_head], r.betas[of_head], s.key_dim, s.scan);
         if (lane == 0 && own == col)
             r.y[(size_t)t * s.values + head * s.value_dim + col] = y;
     }
@@ -249,10 +263,70 @@ static __global__ void gate_kernel(void *to, const float *y, const float *gates,
         static_cast<T *>(to)[at + i] = from_float<T>(gated_unit(ACTIVATION_SILU, gates[at + i], y[at + i] * scale * norm[i]));
 }
 
+struct scan_gating {
+    const float *y, *x;                     // (n, values), (n, channels): what comes out, and the convolution's x
+    const float *gates;                     // (n, values)
+    const float *skip, *norm;               // (heads), (values); norm NULL: none
+    int values, channels, value_dim, width; // width: of a group, which has a norm of its own
+    float eps;
+    bool norm_first;
+};
+
+// y + skip x, and times silu(gate) before a norm.
+__device__ static inline float skipped(const struct scan_gating &g, int t, int i)
+{
+    const size_t at = (size_t)t * g.values + i;
+    const float y = fmaf(g.skip[i / g.value_dim], g.x[(size_t)t * g.channels + i], g.y[at]);
+    return g.norm_first ? y : gated_unit(ACTIVATION_SILU, g.gates[at], y);
+}
+
+// Block (group, t): rmsnorm(silu(gates) (y + skip x)), or silu(gates) rmsnorm(y + skip x).
+template <class T> static __global__ void gate_scan_kernel(void *to, struct scan_gating g)
+{
+    SHARED_ARRAY(float, sums, 32);
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int first = (int)blockIdx.x * g.width, t = (int)blockIdx.y;
+    float squares = 0;
+    for (int i = first + (int)threadIdx.x; i < first + g.width; i += SCAN_THREADS) {
+        const float y = skipped(g, t, i);
+        squares = fmaf(y, y, squares);
+    }
+    const float scale = g.norm ? 1.0f / sqrtf(block_sum(squares, sums) / (float)g.width + g.eps) : 1.0f;
+    for (int i = first + (int)threadIdx.x; i < first + g.width; i += SCAN_THREADS) {
+        const size_t at = (size_t)t * g.values + i;
+        const float y = skipped(g, t, i) * (g.norm ? scale * g.norm[i] : 1.0f);
+        static_cast<T *>(to)[at] = from_float<T>(g.norm_first ? gated_unit(ACTIVATION_SILU, g.gates[at], y) : y);
+    }
+}
+
+static yalm_status gate_scan(const struct delta *d, void *to, enum dtype type, const float *y, const float *gates, int n,
+                             cudaStream_t stream, yalm_error *error)
+{
+    const struct delta_config *c = d->config;
+    const struct scan_config *scan = &c->scan;
+    const int values = delta_values(c), groups = scan->norm_groups ? scan->norm_groups : c->n_value_heads;
+    const struct scan_gating g = {y,
+                                  d->mixed + 2 * delta_keys(c),
+                                  gates,
+                                  d->w->scan.skip,
+                                  scan->norm_groups ? d->w->delta.value_norm : NULL,
+                                  values,
+                                  delta_channels(c),
+                                  c->value_dim,
+                                  values / groups,
+                                  scan->norm_eps,
+                                  scan->norm_first};
+    const dim3 grid(groups, n);
+    return LAUNCH_TYPE(type, error, gate_scan_kernel, grid, SCAN_THREADS, 0, stream, to, g);
+}
+
 yalm_status delta_gate(const struct delta *d, void *to, enum dtype type, const float *y, const float *gates, float eps, int n,
                        cudaStream_t stream, yalm_error *error)
 {
     const dim3 grid(d->config->n_value_heads, n);
-    return LAUNCH_TYPE(type, error, gate_kernel, grid, WARP, 0, stream, to, y, gates, d->w->value_norm, eps,
+    if (d->config->scan.there)
+        return gate_scan(d, to, type, y, gates, n, stream, error);
+    return LAUNCH_TYPE(type, error, gate_kernel, grid, WARP, 0, stream, to, y, gates, d->w->delta.value_norm, eps,
                        d->config->value_dim);
 }

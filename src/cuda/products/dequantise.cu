@@ -195,8 +195,9 @@ size_t slab_bytes(const struct model_config *c, const struct model_weights *w)
     for (int i = 0; i < c->n_layers; i++) {
         const struct layer_weights *l = &w->layers[i];
         const struct expert_weights *ffn = l->router.data ? &l->shared : &l->experts[0]; // experts have products of their own
-        const struct matrix *const matrices[] = {&l->q,      &l->k,    &l->v,      &l->output_gate, &l->o,
-                                                 &ffn->gate, &ffn->up, &ffn->down, &l->input_gate,  &l->input_projection};
+        const struct matrix *const matrices[] = {&l->q,      &l->k,      &l->v,      &l->output_gate, &l->o,
+                                                 &ffn->gate, &ffn->up,   &ffn->down, &l->input_gate,  &l->input_projection,
+                                                 &l->scan.c, &l->scan.b, &l->scan.x, &l->scan.z,      &l->scan.o};
         for (const struct matrix *m : matrices) {
             const size_t bytes = m->rows > 0 ? slab_for(m) : 0;
             most = bytes > most ? bytes : most;
