@@ -73,7 +73,6 @@ static const char *of_the_cpu(const struct model_config *config, const struct re
     } facts[] = {
         {1u << OP_HEADS, TRAIT_LATENT, "attention to latents (MLA)"},
         {0, TRAIT_BOTH_WAYS, "attention both ways"},
-        {0, TRAIT_CHANNELS, "decays for each channel (KDA)"},
         {0, config->n_token_types > 0 ? (unsigned)TRAIT_ROWS : 0u, "types of tokens"},
     };
     for (const auto &fact : facts)

@@ -56,6 +56,10 @@ float *buffer(const struct pass *r, enum recipe_buffer which)
         return s->k;
     case BUFFER_V:
         return s->v;
+    case BUFFER_LATENT:
+        return s->latent;
+    case BUFFER_HEADS:
+        return s->heads;
     case BUFFER_GATES:
         return s->gates;
     case BUFFER_DECAYS:
@@ -156,7 +160,8 @@ yalm_status project(const struct pass *r, const struct step *step, yalm_error *e
     for (; i < step->n_w; i++)
         products[n++] = {*step->w[i], step->bias[i], buffer(r, step->out[i])};
     const struct norm norm = norm_of(step);
-    return normalised_products(s, products, n, n_exact, r->x, &norm, r->n, error, &next);
+    const float *x = step->in == BUFFER_X ? r->x : buffer(r, step->in);
+    return normalised_products(s, products, n, n_exact, x, &norm, r->n, error, &next);
 }
 
 yalm_status multiply(const struct pass *r, const struct step *step, const void *y, float *to, yalm_error *error)

@@ -65,6 +65,8 @@ static void take_blocks(struct cuda_state *s, struct cuda_blocks *b)
     const auto mixed = [](const struct delta_config *d) { return delta_channels(d) - d->conv_dim; };
     take(b, s->mixed, chunk * config_most_of(s->config, mixed), sizeof(float));
     take(b, s->decays, chunk * width[BUFFER_DECAYS], sizeof(float));
+    take(b, s->latent, chunk * width[BUFFER_LATENT], sizeof(float));
+    take(b, s->heads, chunk * width[BUFFER_HEADS], sizeof(float));
     const auto heads = [](const struct delta_config *d) { return d->n_value_heads; };
     take(b, s->betas, chunk * config_most_of(s->config, heads), sizeof(float));
 }
@@ -92,7 +94,7 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->tokens, chunk, sizeof *s->tokens);
     take(b, s->inverse_frequency, config_n_kinds(c) * (size_t)longest_half(s), sizeof(double));
     take(b, s->x, chunk * dim, sizeof(float));
-    take(b, s->h, chunk * dim, sizeof(float));
+    take(b, s->h, chunk * largest(dim, largest(width[BUFFER_LATENT], width[BUFFER_HEADS])), sizeof(float));
     if (s->recipe.traits & TRAIT_NORM_BEHIND || s->recipe.ops & 1u << OP_JOIN || s->group)
         take(b, s->branch, chunk * dim, sizeof(float));
     take_blocks(s, b);

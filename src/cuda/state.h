@@ -110,7 +110,7 @@ struct cuda_state {
 
     // Activations, token-major.
     float *x; // (chunk, hidden_dim), the residual stream
-    void *h;  // (2, chunk, hidden_dim) of 16 bits or (chunk, hidden_dim) of 32, normalised
+    void *h;  // (2, chunk, hidden_dim or a latent's rank) of 16 bits or (chunk, that) of 32, normalised
     // (chunk, hidden_dim), what a block adds, where a norm stands behind it or ranks sum it; else NULL. Then zero between
     // blocks.
     float *branch;
@@ -124,6 +124,7 @@ struct cuda_state {
     void *attended;     // (chunk, q_dim or delta_values()) of the next matrix's type
     float *gates;       // (chunk, columns of attended): output_gate's; NULL: no layer has such
     float *mixed, *decays, *betas; // of recurrent layers (struct delta), whose q, k and v lie in `q`; NULL: there are none
+    float *latent, *heads;         // (chunk, rank): of KDA, what decays and gates are made of; NULL: there is none
     float *given; // (chunk, hidden_dim): of a head that guesses, the hidden states that it reads; NULL: it is a model
     // (chunk, ffn_dim); NULL where layers have experts. gate is also, before the first layer, (chunk, n_layers,
     // layer_input_dim).

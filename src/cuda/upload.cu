@@ -109,14 +109,15 @@ static void place_delta(struct layout *l, struct layer_weights *layer, const str
 {
     struct delta_weights *w = &layer->delta;
     struct scan_weights *scan = &layer->scan;
-    struct matrix *const matrices[] = {&w->decay, &w->beta, &scan->c, &scan->b, &scan->x, &scan->z, &scan->o};
+    struct matrix *const matrices[] = {&w->decay, &w->beta, &w->decay_a, &w->decay_b, &w->gate_a, &w->gate_b,
+                                       &scan->c,  &scan->b, &scan->x,    &scan->z,    &scan->o};
     for (struct matrix *m : matrices)
         place_matrix(l, m);
     place_vector(l, scan->conv_bias, delta_channels(c));
     place_vector(l, scan->skip, c->n_value_heads);
     place_vector(l, w->conv, c->conv_width * delta_channels(c));
     place_vector(l, w->conv_bias, c->conv_dim);
-    place_vector(l, w->decay_bias, c->n_value_heads);
+    place_vector(l, w->decay_bias, delta_decays(c));
     place_vector(l, w->decay_rate, c->n_value_heads);
     place_vector(l, w->value_norm, c->scan.there ? delta_values(c) : c->value_dim);
 }
@@ -399,52 +400,6 @@ static yalm_status copy_pieces(struct upload *u, const struct layout *l, const y
     return YALM_OK;
 }
 
-// What becomes of a matrix when it is on the device.
-static yalm_status convert_matrix(struct matrix *m, unsigned *most, cudaStream_t stream, yalm_error *error)
-{
-    return matrix_is_quantised(m) ? product_factors_make(m, stream, error) : matrix_as_fp16(m, most, stream, error);
-}
-
-static yalm_status convert_ends(struct model_weights *w, unsigned *most, cudaStream_t stream, yalm_error *error)
-{
-    const bool tied = w->classifier.data == w->embedding.data;
-    TRY(convert_matrix(&w->embedding, most, stream, error));
-    if (tied)
-        w->classifier.dtype = w->embedding.dtype;
-    else
-        TRY(convert_matrix(&w->classifier, most, stream, error));
-    if (w->layer_embedding.data) {
-        TRY(convert_matrix(&w->layer_embedding, most, stream, error));
-        TRY(convert_matrix(&w->layer_projection, most, stream, error));
-    }
-    return YALM_OK;
-}
-
-// All matrices as float16 where they can be; the factors of quantised ones.
-static yalm_status convert_matrices(struct model_weights *w, const struct model_config *c, unsigned *most, cudaStream_t stream,
-                                    yalm_error *error)
-{
-    TRY(c->guesses ? convert_matrix(&w->mtp_projection, most, stream, error) : convert_ends(w, most, stream, error));
-    for (int i = 0; i < c->n_layers; i++) {
-        struct layer_weights *l = &w->layers[i];
-        struct matrix *const some_have[] = {
-            &l->q,           &l->k,         &l->v,           &l->output_gate, &l->o,
-            &l->shared.gate, &l->shared.up, &l->shared.down, &l->input_gate,  &l->input_projection,
-            &l->scan.c,      &l->scan.b,    &l->scan.x,      &l->scan.z,      &l->scan.o};
-        for (struct matrix *m : some_have)
-            if (m->data)
-                TRY(convert_matrix(m, most, stream, error));
-        for (int e = 0; e < (l->router.data ? c->n_experts : 1); e++) {
-            struct matrix *const units[] = {&l->experts[e].gate, &l->experts[e].up, &l->experts[e].down};
-            for (struct matrix *m : units)
-                if (m->data) // layers may have none
-                    TRY(convert_matrix(m, most, stream, error));
-        }
-    }
-    TRY_CUDA(cudaStreamSynchronize(stream));
-    return YALM_OK;
-}
-
 // Kernels that choose experts themselves need to find them: a table in the block, (n_layers, n_experts).
 static yalm_status copy_tables(struct cuda_weights *w, const struct model_config *c, void *to, yalm_error *error)
 {
@@ -487,7 +442,7 @@ static yalm_status upload(struct cuda_weights *w, const struct backend_plan *pla
     if (status == YALM_OK)
         status = copy_pieces(&u, &l, plan->options, error);
     if (status == YALM_OK)
-        status = convert_matrices(&w->weights, plan->config, reinterpret_cast<unsigned *>(l.base + l.bytes), u.stream, error);
+        status = matrices_convert(&w->weights, plan->config, reinterpret_cast<unsigned *>(l.base + l.bytes), u.stream, error);
     if (status == YALM_OK && plan->config->n_experts)
         status = copy_tables(w, plan->config, l.base + l.bytes + ALIGNMENT, error);
     upload_close(&u);

@@ -26,7 +26,7 @@ static struct layer layer_make(uint64_t *seed, struct delta_config c)
     struct layer l = {};
     l.config = c;
     l.conv = random_floats(seed, (size_t)c.conv_width * delta_channels(&c), 1);
-    l.decay_bias = random_floats(seed, c.n_value_heads, 2);
+    l.decay_bias = random_floats(seed, delta_decays(&c), 2);
     l.decay_bias[0] = 30; // beyond where ln(1 + e^x) is x
     l.decay_rate = random_floats(seed, c.n_value_heads, 0.4);
     for (float &rate : l.decay_rate)
@@ -93,23 +93,29 @@ static std::vector<double> mixed(const struct layer &l)
 }
 
 // Sᵀq of a head after the last token's update.
-static std::vector<double> update(struct layer *l, const std::vector<double> &x, int head, double decay_logit,
+static std::vector<double> update(struct layer *l, const std::vector<double> &x, int head, const float *decay_logits,
                                   double beta_logit)
 {
     const struct delta_config *c = &l->config;
     const int key_head = c->tiled ? head % c->n_key_heads : head * c->n_key_heads / c->n_value_heads, keys = delta_keys(c);
     const double *q = &x[(size_t)key_head * c->key_dim], *k = q + keys, *v = &x[(size_t)2 * keys + (size_t)head * c->value_dim];
-    double dt = fmax(log1p(exp(decay_logit + l->decay_bias[head])), c->scan.dt_min);
-    dt = c->scan.dt_max > 0 ? fmin(dt, c->scan.dt_max) : dt;
-    const double decay = exp(-l->decay_rate[head] * dt), beta = c->scan.there ? dt : sigmoid(beta_logit);
+    std::vector<double> decays(c->key_dim);
+    double dt = 0;
+    for (int i = c->key_dim - 1; i >= 0; i--) { // one for all rows, or each has its own
+        const int which = c->kda_rank ? i : 0;
+        dt = fmax(log1p(exp(decay_logits[which] + l->decay_bias[head * delta_head_decays(c) + which])), c->scan.dt_min);
+        dt = c->scan.dt_max > 0 ? fmin(dt, c->scan.dt_max) : dt;
+        decays[i] = exp(-l->decay_rate[head] * dt);
+    }
+    const double beta = c->scan.there ? dt : sigmoid(beta_logit);
     std::vector<double> &s = l->states[head], y(c->value_dim);
     for (int col = 0; col < c->value_dim; col++) {
         double recalled = 0;
         for (int i = 0; i < c->key_dim; i++)
-            recalled += c->scan.there ? 0 : k[i] * decay * s[(size_t)i * c->value_dim + col];
+            recalled += c->scan.there ? 0 : k[i] * decays[i] * s[(size_t)i * c->value_dim + col];
         for (int i = 0; i < c->key_dim; i++) {
             double &at = s[(size_t)i * c->value_dim + col];
-            at = decay * at + k[i] * (v[col] - recalled) * beta;
+            at = decays[i] * at + k[i] * (v[col] - recalled) * beta;
             y[col] += q[i] * at;
         }
     }
@@ -141,7 +147,8 @@ static void gate(const struct layer &l, std::vector<double> *y, const float *gat
     for (double value : *y)
         squares += value * value;
     for (size_t i = 0; i < y->size(); i++)
-        (*y)[i] *= l.norm[i] / sqrt(squares / (double)y->size() + 1e-5) * gates[i] * sigmoid(gates[i]);
+        (*y)[i] *=
+            l.norm[i] / sqrt(squares / (double)y->size() + 1e-5) * (l.config.kda_rank ? 1 : gates[i]) * sigmoid(gates[i]);
 }
 
 // ------------------------------------------------------------------------------------------ on the device
@@ -152,7 +159,8 @@ static void evaluate(struct layer *l, uint64_t *seed, int64_t position, int n)
     const struct delta_config *c = &l->config;
     const int keys = delta_keys(c), values = delta_values(c), heads = c->n_value_heads;
     const std::vector<float> q = random_floats(seed, (size_t)n * keys, 2), k = random_floats(seed, (size_t)n * keys, 2),
-                             v = random_floats(seed, (size_t)n * values, 2), decays = random_floats(seed, (size_t)n * heads, 3),
+                             v = random_floats(seed, (size_t)n * values, 2),
+                             decays = random_floats(seed, (size_t)n * delta_decays(c), 3),
                              betas = random_floats(seed, (size_t)n * heads, 3),
                              gates = random_floats(seed, (size_t)n * values, 4);
     carried_begin(&l->carried, position, n, false);
@@ -178,7 +186,8 @@ static void evaluate(struct layer *l, uint64_t *seed, int64_t position, int n)
         const std::vector<double> own = mixed(*l);
         std::vector<double> expected;
         for (int head = 0; head < heads; head++) {
-            std::vector<double> of_head = update(l, own, head, decays[t * heads + head], betas[t * heads + head]);
+            std::vector<double> of_head =
+                update(l, own, head, &decays[((size_t)t * heads + head) * delta_head_decays(c)], betas[t * heads + head]);
             if (!c->scan.there)
                 gate(*l, &of_head, &gates[(size_t)t * values + (size_t)head * c->value_dim]);
             expected.insert(expected.end(), of_head.begin(), of_head.end());
@@ -207,7 +216,11 @@ static void test_layers(void **)
         {2, 6, 20, 36, 4, false, 0, false, 0, {true, true, 3, false, 1e-5f, 0.1f, 0}},
         {1, 2, 130, 9, 2, false, 0, false, 0, {true, false, 1, true, 1e-3f, 0, 0.9f}},
         {1, 3, 16, 8, 4, false, 0, false, 0, {true, true, 0, false, 0, 0.2f, 0.7f}},
-        {2, 2, 33, 150, 4, false, 0, false, 0, {true, true, 1, false, 1e-5f, 0, 0}}};
+        {2, 2, 33, 150, 4, false, 0, false, 0, {true, true, 1, false, 1e-5f, 0, 0}},
+        // KDA
+        {3, 3, 20, 36, 4, false, 0, false, 12, {}},
+        {1, 1, 33, 5, 2, false, 0, false, 1, {}},
+        {2, 2, 144, 9, 3, false, 0, false, 7, {}}};
     uint64_t seed = 5;
     for (const struct delta_config &config : configs) {
         struct layer l = layer_make(&seed, config);

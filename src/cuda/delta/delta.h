@@ -40,7 +40,7 @@ struct delta {
     float *states;                     // (places, n_layers, n_value_heads, value_dim, key_dim)
     float *inputs;          // (places, n_layers, conv_width - 1, delta_channels()): the convolution's last, oldest first
     const float *q, *k, *v; // (n, delta_keys()) twice, (n, delta_values()); of a convolution alone (n, conv_dim) each
-    float *decays, *betas;  // (n, n_value_heads): logits; after delta_mix() what they stand for
+    float *decays, *betas;  // (n, delta_decays()), (n, n_value_heads): logits; after delta_mix() what they stand for
     float *mixed;           // (n, delta_channels()): q, k and v after the convolution
     // Tokens that may be repeated: what the convolution goes over, (n, delta_channels()); decays and betas. These outlast the
     // evaluation, as `mixed` does then, and stand in for the arrays above. NULL: no token may be repeated.
@@ -54,7 +54,7 @@ struct delta {
 yalm_status delta_mix(const struct delta *d, int n, cudaStream_t stream, yalm_error *error);
 // y (n, delta_values()) = Sᵀq of each value head after each token's update of its S.
 yalm_status delta_rule(const struct delta *d, float *y, int n, cudaStream_t stream, yalm_error *error);
-// to (n, delta_values()) of `type` = rmsnorm(y) of each head, times silu(gates); of a scan rmsnorm(silu(gates) (y + skip x)) of
+// to (n, delta_values()) of `type` = rmsnorm(y) of each head, times silu(gates), or of KDA sigmoid(gates); of a scan rmsnorm(silu(gates) (y + skip x)) of
 // each group, or where the norm comes first silu(gates) rmsnorm(y + skip x), x being in d->mixed.
 yalm_status delta_gate(const struct delta *d, void *to, enum dtype type, const float *y, const float *gates, float eps, int n,
                        cudaStream_t stream, yalm_error *error);

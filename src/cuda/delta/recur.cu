@@ -21,7 +21,7 @@ static struct delta delta_of(const struct cuda_state *by, const struct cuda_stat
             by->q + keys,
             by->k + keys,
             by->v + values,
-            by->decays + heads,
+            by->decays + at * delta_decays(c),
             by->betas + heads,
             by->mixed + at * delta_channels(c)};
 }
@@ -33,7 +33,7 @@ static void outlast(struct delta *d, const struct cuda_state *s, int kind)
     d->mixed = s->replays[kind] + d->layer * replay_floats(d->config);
     d->given = d->config->conv_dim ? d->mixed : d->mixed + channels;
     d->kept_decays = d->given + channels;
-    d->kept_betas = d->kept_decays + (size_t)SEVERAL * d->config->n_value_heads;
+    d->kept_betas = d->kept_decays + (size_t)SEVERAL * delta_decays(d->config);
 }
 
 // How many tokens from t on are one session's; its part of a layer.

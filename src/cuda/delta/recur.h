@@ -7,7 +7,7 @@
 static inline size_t replay_floats(const struct delta_config *c)
 {
     const size_t channels = delta_channels(c);
-    return SEVERAL * (c->conv_dim ? channels : 2 * channels + 2 * (size_t)c->n_value_heads);
+    return SEVERAL * (c->conv_dim ? channels : 2 * channels + delta_decays(c) + (size_t)c->n_value_heads);
 }
 
 // OP_RECUR.

@@ -11,7 +11,7 @@ struct sizes {
     float *states, *inputs;                                        // of the layer, in place 0
     size_t states_pitch, inputs_pitch;                             // floats from place to place
     int n, n_key_heads, n_value_heads, key_dim, value_dim, before; // before: inputs of earlier tokens that a token sees
-    int keys, values, channels;
+    int keys, values, channels, head_decays;                       // head_decays: of a head and token, one or key_dim
     bool tiled, scan;
 };
 
@@ -35,6 +35,7 @@ static struct sizes sizes_of(const struct delta *d, int n)
     s.channels = delta_channels(c);
     s.tiled = c->tiled;
     s.scan = c->scan.there;
+    s.head_decays = delta_head_decays(c);
     return s;
 }
 
@@ -87,17 +88,21 @@ __device__ static inline float input_at(const struct mixing &m, const struct con
 }
 
 // Logits become what the state is multiplied by before the token writes, and how much of its news it writes.
-__device__ static inline void weigh(const struct mixing &m, int t, int head)
+__device__ static inline void weigh(const struct mixing &m, int t, int head, int lane)
 {
     const size_t at = (size_t)t * m.s.n_value_heads + head;
-    const float x = m.decays[at] + m.decay_bias[head];
-    float dt = x > 20 ? x : log1pf(expf(x));
-    if (dt < m.dt_min)
-        dt = m.dt_min;
-    if (m.dt_max > 0 && dt > m.dt_max)
-        dt = m.dt_max;
-    m.to_decays[at] = expf(-m.decay_rate[head] * dt);
-    m.to_betas[at] = m.s.scan ? dt : 1.0f / (1.0f + expf(-m.betas[at]));
+    const int n = m.s.head_decays;
+    for (int i = lane; i < n; i += WARP) {
+        const float x = m.decays[at * n + i] + m.decay_bias[head * n + i];
+        float dt = x > 20 ? x : log1pf(expf(x));
+        if (dt < m.dt_min)
+            dt = m.dt_min;
+        if (m.dt_max > 0 && dt > m.dt_max)
+            dt = m.dt_max;
+        m.to_decays[at * n + i] = expf(-m.decay_rate[head] * dt);
+        if (i == 0)
+            m.to_betas[at] = m.s.scan ? dt : 1.0f / (1.0f + expf(-m.betas[at]));
+    }
 }
 
 // Block (part, t), one warp: token t; or behind the last token, one of the inputs that are kept.
@@ -127,8 +132,7 @@ static __global__ void mix_kernel(struct mixing m)
         squares = fmaf(y[i], y[i], squares);
     }
     if (p.value_head >= 0) {
-        if (lane == 0)
-            weigh(m, t, p.value_head);
+        weigh(m, t, p.value_head, lane);
         return;
     }
     if (s.scan)
@@ -170,10 +174,10 @@ struct rule {
 };
 
 // A token's update of a column, of which a lane has every LANES-th row; and that column's component of Sᵀq. A scan takes in β v
-// as it is.
-template <int LANES, int ROWS>
-__device__ __forceinline__ float update(float (&column)[ROWS], const float *q, const float *k, float v, float decay, float beta,
-                                        int key_dim, bool scan)
+// as it is. CHANNELS: each row has a decay of its own.
+template <int LANES, bool CHANNELS, int ROWS>
+__device__ __forceinline__ float update(float (&column)[ROWS], const float *q, const float *k, float v, const float *decays,
+                                        float beta, int key_dim, bool scan)
 {
     const int lane = (int)threadIdx.x % LANES;
     float keys[ROWS], recalled = 0, sum = 0;
@@ -181,8 +185,11 @@ __device__ __forceinline__ float update(float (&column)[ROWS], const float *q, c
     for (int i = 0; i < ROWS; i++) {
         const int row = lane + LANES * i;
         keys[i] = row < key_dim ? k[row] : 0.0f;
+        if (CHANNELS)
+            column[i] *= row < key_dim ? decays[row] : 0.0f;
         recalled = fmaf(keys[i], column[i], recalled);
     }
+    const float decay = CHANNELS ? 1.0f : decays[0];
     const float news = beta * (scan ? v : v - decay * warp_sum<LANES / 2>(recalled));
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
@@ -194,7 +201,7 @@ __device__ __forceinline__ float update(float (&column)[ROWS], const float *q, c
 }
 
 // Block (i, head): the i-th columns of a value head's state, each in the registers of LANES threads while the tokens go by.
-template <int LANES, int ROWS> static __global__ void __launch_bounds__(RULE_THREADS) rule_kernel(struct rule r)
+template <int LANES, int ROWS, bool CHANNELS> static __global__ void __launch_bounds__(RULE_THREADS) rule_kernel(struct rule r)
 {
     grid_dependency_launch();
     grid_dependency_wait();
@@ -216,7 +223,8 @@ template <int LANES, int ROWS> static __global__ void __launch_bounds__(RULE_THR
         const float *q = r.mixed + (size_t)t * s.channels + key_head * s.key_dim, *k = q + s.keys;
         const float v = r.mixed[(size_t)t * s.channels + 2 * s.keys + head * s.value_dim + col];
         const size_t of_head = (size_t)t * s.n_value_heads + head;
-        const float y = update<LANES>(column, q, k, v, r.decays[of_head], r.betas[of_head], s.key_dim, s.scan);
+        const float y =
+            update<LANES, CHANNELS>(column, q, k, v, r.decays + of_head * s.head_decays, r.betas[of_head], s.key_dim, s.scan);
         if (lane == 0 && own == col)
             r.y[(size_t)t * s.values + head * s.value_dim + col] = y;
     }
@@ -231,7 +239,9 @@ template <int LANES, int ROWS> static yalm_status run(const struct rule &r, cuda
 {
     const int cols = RULE_THREADS / LANES;
     const dim3 grid((r.s.value_dim + cols - 1) / cols, r.s.n_value_heads);
-    return LAUNCH(error, (rule_kernel<LANES, ROWS>), grid, RULE_THREADS, 0, stream, r);
+    if (r.s.head_decays > 1)
+        return LAUNCH(error, (rule_kernel<LANES, ROWS, true>), grid, RULE_THREADS, 0, stream, r);
+    return LAUNCH(error, (rule_kernel<LANES, ROWS, false>), grid, RULE_THREADS, 0, stream, r);
 }
 
 yalm_status delta_rule(const struct delta *d, float *y, int n, cudaStream_t stream, yalm_error *error)
@@ -250,7 +260,8 @@ yalm_status delta_rule(const struct delta *d, float *y, int n, cudaStream_t stre
 
 // Block (head, t), one warp.
 template <class T>
-static __global__ void gate_kernel(void *to, const float *y, const float *gates, const float *norm, float eps, int dim)
+static __global__ void gate_kernel(void *to, const float *y, const float *gates, const float *norm, float eps, int dim,
+                                   bool sigmoid)
 {
     grid_dependency_launch();
     grid_dependency_wait();
@@ -259,8 +270,10 @@ static __global__ void gate_kernel(void *to, const float *y, const float *gates,
     for (int i = (int)threadIdx.x; i < dim; i += WARP)
         squares = fmaf(y[at + i], y[at + i], squares);
     const float scale = 1.0f / sqrtf(warp_sum(squares) / (float)dim + eps);
-    for (int i = (int)threadIdx.x; i < dim; i += WARP)
-        static_cast<T *>(to)[at + i] = from_float<T>(gated_unit(ACTIVATION_SILU, gates[at + i], y[at + i] * scale * norm[i]));
+    for (int i = (int)threadIdx.x; i < dim; i += WARP) {
+        const float gate = gates[at + i], x = y[at + i] * scale * norm[i];
+        static_cast<T *>(to)[at + i] = from_float<T>(sigmoid ? x / (1.0f + expf(-gate)) : silu(gate) * x);
+    }
 }
 
 struct scan_gating {
@@ -328,5 +341,5 @@ yalm_status delta_gate(const struct delta *d, void *to, enum dtype type, const f
     if (d->config->scan.there)
         return gate_scan(d, to, type, y, gates, n, stream, error);
     return LAUNCH_TYPE(type, error, gate_kernel, grid, WARP, 0, stream, to, y, gates, d->w->delta.value_norm, eps,
-                       d->config->value_dim);
+                       d->config->value_dim, d->config->kda_rank > 0);
 }

@@ -195,9 +195,13 @@ size_t slab_bytes(const struct model_config *c, const struct model_weights *w)
     for (int i = 0; i < c->n_layers; i++) {
         const struct layer_weights *l = &w->layers[i];
         const struct expert_weights *ffn = l->router.data ? &l->shared : &l->experts[0]; // experts have products of their own
-        const struct matrix *const matrices[] = {&l->q,      &l->k,      &l->v,      &l->output_gate, &l->o,
-                                                 &ffn->gate, &ffn->up,   &ffn->down, &l->input_gate,  &l->input_projection,
-                                                 &l->scan.c, &l->scan.b, &l->scan.x, &l->scan.z,      &l->scan.o};
+        const struct delta_weights *delta = &l->delta;
+        const struct scan_weights *scan = &l->scan;
+        const struct matrix *const matrices[] = {
+            &l->q,           &l->k,           &l->v,          &l->output_gate, &l->o,
+            &ffn->gate,      &ffn->up,        &ffn->down,     &l->input_gate,  &l->input_projection,
+            &scan->c,        &scan->b,        &scan->x,       &scan->z,        &scan->o,
+            &delta->decay_a, &delta->decay_b, &delta->gate_a, &delta->gate_b};
         for (const struct matrix *m : matrices) {
             const size_t bytes = m->rows > 0 ? slab_for(m) : 0;
             most = bytes > most ? bytes : most;
