@@ -1,5 +1,6 @@
 // Prefill attention against double: chunks at any depth, every group size and head_dim, windows, rings and sinks.
 #include "attention_testing.h"
+#include "thorough.h"
 
 // fp16: queries are as good as in fp32, weights are rounded to 2^-11 of themselves.
 static double tolerance(const struct attention_case &c)
@@ -27,6 +28,12 @@ static void run(const struct attention_case &c)
 
 static const yalm_kv types[] = {YALM_KV_FP16, YALM_KV_FP32, YALM_KV_INT8};
 
+// Whether a type of caches has the next case, of those that the short suite gives to one type each. `turn` begins as the type.
+static bool has_turn(int *turn)
+{
+    return thorough() || (*turn)++ % 3 == 0;
+}
+
 static void groups(void **)
 {
     static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 24};
@@ -53,11 +60,16 @@ static void lengths(void **)
     static const int lengths[] = {1, 2, 31, 33, 63, 64, 65, 127, 128, 129, 257};
     static const int positions[] = {0, 1, 47, 48, 64, 300};
     for (yalm_kv type : types) {
+        int turn = type;
         for (int length : lengths) {
             for (int position : positions) {
-                run({type, 2, 1, 64, 1024, 0, 0, 257, position, length, 2.0});
+                if (has_turn(&turn)) {
+                    run({type, 2, 1, 64, 1024, 0, 0, 257, position, length, 2.0});
+                }
             }
-            run({type, 2, 2, 128, 1024, 0, 0, 257, 20, length, 2.0});
+            if (has_turn(&turn)) {
+                run({type, 2, 2, 128, 1024, 0, 0, 257, 20, length, 2.0});
+            }
         }
     }
 }
@@ -66,7 +78,11 @@ static void windows_and_rings(void **)
 {
     static const int positions[] = {0, 5, 16, 17, 24, 25, 33, 40, 41, 42, 60, 200, 1000003};
     for (yalm_kv type : types) {
+        int turn = type;
         for (int position : positions) {
+            if (!has_turn(&turn)) {
+                continue;
+            }
             run({type, 4, 2, 64, 4096, 17, 0, 60, position % 4000, 60, 2.0}); // a model's window, its ring of 76
             run({type, 4, 2, 64, 4096, 90, 0, 20, position % 4000, 20, 2.0}); // whose tiles are seen in part, none or whole
             run({type, 4, 2, 64, 40, 0, 4, 33, position, 33, 2.0});           // sinks, apart for some tokens and not for others

@@ -170,7 +170,7 @@ static void test_against_the_reference(void **state)
         double *expected = reference_logits(m, s, true), *rounded = expected + TOKENS * s->config.vocab_size;
         for (size_t j = 0; j < sizeof arrangements / sizeof *arrangements; j++) {
             const struct arrangement *a = &arrangements[j];
-            if (possible(s, a) && comparable(s, a) && (thorough() || a->float32 || (i + j) % 2 == 0))
+            if (possible(s, a) && comparable(s, a) && (thorough() || a->float32 || (i + j) % 3 == 0))
                 check(m, s, a, a->kv == YALM_KV_INT8 ? rounded : expected);
         }
         free(expected);
