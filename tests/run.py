@@ -171,8 +171,8 @@ ENVIRONMENT = {
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
     "PYTHONDONTWRITEBYTECODE": "",  # the converter, which tests start a hundred times, is compiled once
 }
-# Python tests start programs a thousand times: there `make test` leaves uses after return to the C tests, and keeps less of what
-# was freed.
+# Python tests start programs a thousand times: there `make test` leaves uses after return to the C tests, and holds back less
+# of what was freed.
 STARTED_OFTEN = "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=0:quarantine_size_mb=32"
 
 
