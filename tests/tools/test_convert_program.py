@@ -192,8 +192,10 @@ def test_out_of_memory(tiny, tmp_path, monkeypatch, capsys):
     assert code == 4 and err.splitlines()[-1] == "convert.py: out of memory" and os.listdir(tmp_path) == []
 
 
-def test_without_its_packages(tmp_path):
-    for name in ("numpy", "tqdm"):
-        (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name}')")
-    done = hf.run("x", "y", env={"PYTHONPATH": str(tmp_path)})
-    assert done.returncode == 1 and f"this installs what is missing: {ROOT}/tools/setup.sh build" in done.stderr
+@pytest.mark.parametrize("name", ["numpy", "gguf"])  # the first is loaded at once, the other where it is used
+def test_without_its_packages(tmp_path, name):
+    (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name}')")
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    done = hf.run(tmp_path / "x.gguf", tmp_path / "y", env={"PYTHONPATH": str(tmp_path)})
+    line = f"convert.py: no {name}; this installs what is missing: {ROOT}/tools/setup.sh build"
+    assert done.returncode == 1 and done.stderr == f"{line}\n"
