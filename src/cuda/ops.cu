@@ -159,7 +159,7 @@ static yalm_status begin(const struct pass *r, const struct step *step, yalm_err
 static yalm_status norm_stream(const struct pass *r, const struct step *step, yalm_error *error)
 {
     const struct norm norm = {step->post_norm, step->norm_bias};
-    return normalise(r->s, r->s->x, DTYPE_FP32, r->s->x, &norm, r->n, false, error);
+    return normalise(r->s, r->s->x, DTYPE_FP32, r->s->x, &norm, r->n, r->s->config->hidden_dim, false, error);
 }
 
 // Of a head that guesses.

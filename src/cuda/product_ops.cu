@@ -77,11 +77,10 @@ float *buffer(const struct pass *r, enum recipe_buffer which)
 
 // ------------------------------------------------------------------------------------------ products
 
-yalm_status normalise(struct cuda_state *s, void *y, enum dtype type, const float *x, const struct norm *norm, int n,
+yalm_status normalise(struct cuda_state *s, void *y, enum dtype type, const float *x, const struct norm *norm, int n, int dim,
                       bool split, yalm_error *error)
 {
     const float eps = s->config->norm_eps;
-    const int dim = s->config->hidden_dim;
     if (norm->weight && s->config->layer_norm)
         return layernorm(y, type, x, norm->weight, norm->bias, eps, n, dim, split, s->stream, error);
     return (split ? rmsnorm_split : rmsnorm)(y, type, x, norm->weight, eps, n, dim, s->stream, error);
@@ -94,7 +93,7 @@ static yalm_status begin_vectors(struct cuda_state *s, const float **x, const st
     *norm = of->weight;
     if (!of->weight || !s->config->layer_norm)
         return YALM_OK;
-    TRY(normalise(s, s->h, DTYPE_FP32, *x, of, n, false, error));
+    TRY(normalise(s, s->h, DTYPE_FP32, *x, of, n, s->config->hidden_dim, false, error));
     *x = static_cast<const float *>(s->h);
     *norm = NULL;
     return YALM_OK;
@@ -117,7 +116,7 @@ yalm_status normalised_products(struct cuda_state *s, const struct product *prod
         const enum dtype type = input_type(w->dtype);
         const bool exact = i < n_exact && type != DTYPE_FP32;
         if (i == 0 || type != input_type(products[i - 1].w.dtype))
-            TRY(normalise(s, s->h, type, x, of, n, n_exact > 0 && type != DTYPE_FP32, error));
+            TRY(normalise(s, s->h, type, x, of, n, w->cols, n_exact > 0 && type != DTYPE_FP32, error));
         if (exact)
             TRY(matmul_run_split(s->matmul, products[i].y, s->h, w, products[i].bias, n, s->stream, error));
         else

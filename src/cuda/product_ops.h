@@ -23,8 +23,8 @@ static inline struct norm norm_of(const struct step *step)
 {
     return {step->norm, step->norm_bias};
 }
-// y = norm(x), of `type`, or x itself; both (n, hidden_dim), of which y may be x. split: in two parts (rmsnorm_split()).
-yalm_status normalise(struct cuda_state *s, void *y, enum dtype type, const float *x, const struct norm *norm, int n,
+// y = norm(x), of `type`, or x itself; both (n, dim), of which y may be x. split: in two parts (rmsnorm_split()).
+yalm_status normalise(struct cuda_state *s, void *y, enum dtype type, const float *x, const struct norm *norm, int n, int dim,
                       bool split, yalm_error *error);
 // y_i = w_i norm(x) + bias_i, or of x itself where the norm has no weight. Many tokens' products round their input to 16 bits
 // where the matrix has them; the first n_exact take what that loses, too.
