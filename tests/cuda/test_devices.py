@@ -76,13 +76,13 @@ MORE = {  # heads for which only one kernel is there
     ),
 }
 GEMMA4 = ("tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe")  # the last: what others meet in turn stays theirs
-# Each op of these once, unless in full: LayerNorm, biases and learned positions; parallel blocks, activations without gates;
-# one norm and a window; ALiBi and a norm of the embedding.
+# Each op of these once, unless in full: LayerNorm with biases, learned positions and MLPs without a gate; parallel blocks;
+# xielu; ALiBi and a norm of the embedding.
 CLASSIC = list(cases.classic.presets())
 ENDING = ("tiny-gpt2", "tiny-gpt-bigcode", "tiny-bloom", "tiny-mpt")  # no endless sessions
 if EMULATED and not THOROUGH:
     NOT_HERE |= set(CLASSIC)
-    NOT_HERE -= {"tiny-gpt2", "tiny-gpt-neox", "tiny-cohere2", "tiny-apertus", "tiny-bloom"}
+    NOT_HERE -= {"tiny-gpt2", "tiny-cohere2", "tiny-apertus", "tiny-bloom"}
 TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *GEMMA4, *LAYERS)]
 TINY += GEMMA4
 TINY += () if EMULATED and not THOROUGH else LAYERS
