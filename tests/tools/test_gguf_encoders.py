@@ -63,7 +63,8 @@ def write(case, directory, path, pooling=None):
     writer.add_layer_norm_eps(config["layer_norm_eps"])
     writer.add_causal_attention(False)
     kinds = {None: 4, "mean_tokens": 1, "cls_token": 2}
-    writer.add_uint32(f"{name}.pooling_type", kinds[case.pooling] if pooling is None else pooling)
+    add = writer.add_bool if pooling is True else writer.add_uint32
+    add(f"{name}.pooling_type", kinds[case.pooling] if pooling is None else pooling)
     (add_unigram if of_roberta else add_wordpiece)(writer, tokenizer)
     table = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
     for name, data in load_file(directory / "model.safetensors").items():
@@ -188,7 +189,14 @@ def test_capitals_count_where_pieces_have_some(capitals, tmp_path, monkeypatch, 
     assert (b'"lowercase"' in data) == (not capitals)
 
 
-@pytest.mark.parametrize(("pooling", "said"), [(0, "bert.pooling_type is 0"), (4, "the head that scores is not whole")])
+@pytest.mark.parametrize(
+    ("pooling", "said"),
+    [
+        (0, "bert.pooling_type is 0"),
+        (True, "bert.pooling_type is true, expected an integer"),
+        (4, "the head that scores is not whole"),
+    ],
+)
 def test_what_no_vector_comes_from(pooling, said, tmp_path, monkeypatch, capsys):
     directory = embed_cases.write(CASES["bert-mean"], tmp_path / "model")
     path = write(CASES["bert-mean"], directory, tmp_path / "model.gguf", pooling)

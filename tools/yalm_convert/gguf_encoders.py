@@ -45,6 +45,8 @@ def purpose(file: GgufFile, tokenizer, facts: dict) -> dict:
     """The facts of what comes behind the last layer; of decoders that go on with texts, and no more, none."""
     end = -1 if tokenizer.end is None else tokenizer.end
     kind, decoder = file.get(pooling_type(file)), not facts.get("bidirectional")
+    if kind is not None and type(kind) is not int:  # true would pass as 1
+        raise ModelError(f"{file.path}: {pooling_type(file)} is {shown(kind)}, expected an integer")
     if decoder and file.get(f"{file.get('general.architecture')}.attention.causal") is False:
         raise ModelError(f"{file.path}: attention.causal is false: {facts['architecture']} both ways is not supported")
     if decoder and "cls.output.weight" in file.entries:
