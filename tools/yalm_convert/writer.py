@@ -147,8 +147,8 @@ def _write(file, layout: Layout, data: Callable, advance: Callable) -> None:
 
 
 def _made_ahead(arrays: Iterator) -> Iterator:
-    """(number, array) each, made while those before it are written: several small ones, for some take longer than others, or one
-    large one."""
+    """(number, array) each, made while those before it are written: several small ones, for some take longer than others,
+    or one large one."""
     with ThreadPoolExecutor(1) as maker:
         ahead = deque([maker.submit(next, arrays, None)])
         while (found := ahead.popleft().result()) is not None:
