@@ -199,10 +199,11 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
                                                    : QUANT_TWO_ROWS,
                   n = tokens < next_token ? tokens - t : vecs * VEC;
         const ptrdiff_t share = many_panels_share(m, step);
+        const bool fetches_w = VEC == 16 ? t == 0 : next_token >= tokens; // late enough to be in L2 still
         ptrdiff_t fetched = 0;
         many_fetch_scales(&after);
         for (int r = 0; r < rows; r += step, fetched += share) {
-            tile.next = t == 0 ? many_fetch(type, m, next, r, r + step, vecs == 2) : (struct many_lines){NULL, 0};
+            tile.next = fetches_w ? many_fetch(type, m, next, r, r + step, vecs == 2) : (struct many_lines){NULL, 0};
             many_fetch_panels(&after, fetched, share);
             if (y)
                 many_fetch_outputs(y + t * m->args->ldy, m->args->ldy, r, step, n);
