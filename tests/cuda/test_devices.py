@@ -95,6 +95,8 @@ ROUTED = (
     "tiny-qwen3-next",
     "tiny-gemma4-moe",
     "tiny-granite-hybrid",
+    "tiny-lfm2-moe",
+    "tiny-nemotron-h",
     *(name for name in cases.CASES if name in cases.ROWS and cases.has_experts(cases.CASES[name])),
 )
 # (case, dtype of the matrices, cache): every architecture option in fp32, which is compared the closest, and those in
