@@ -54,8 +54,8 @@ struct delta {
 yalm_status delta_mix(const struct delta *d, int n, cudaStream_t stream, yalm_error *error);
 // y (n, delta_values()) = Sᵀq of each value head after each token's update of its S.
 yalm_status delta_rule(const struct delta *d, float *y, int n, cudaStream_t stream, yalm_error *error);
-// to (n, delta_values()) of `type` = rmsnorm(y) of each head, times silu(gates), or of KDA sigmoid(gates); of a scan rmsnorm(silu(gates) (y + skip x)) of
-// each group, or where the norm comes first silu(gates) rmsnorm(y + skip x), x being in d->mixed.
+// to (n, delta_values()) of `type` = rmsnorm(y) of each head, times silu(gates), or of KDA sigmoid(gates). A scan's is
+// rmsnorm(silu(gates) (y + skip x)) of each group, or where the norm comes first silu(gates) rmsnorm(y + skip x); x: d->mixed.
 yalm_status delta_gate(const struct delta *d, void *to, enum dtype type, const float *y, const float *gates, float eps, int n,
                        cudaStream_t stream, yalm_error *error);
 
