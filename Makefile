@@ -178,6 +178,9 @@ $(BUILD)/src/%.o: src/%.c $(BUILD)/settings | $(BUILD)/requirements
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(THREADS) $(call isa_flags,$<) -c -o $@ $<
 
+# What it rounds is numpy's bits: a product is rounded before it is added.
+$(BUILD)/src/engine/conversion.o: override CFLAGS += -ffp-contract=off
+
 define VECTOR_RULE
 $(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/vec/%.c $(BUILD)/settings | $(BUILD)/requirements
 	@mkdir -p $$(@D)

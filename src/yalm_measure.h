@@ -1,5 +1,5 @@
 // yalm_measure.h: what evaluating costs, what the machine could do, and what is learned from text about a model's keys and
-// columns. For benchmarks and converters; a program that only uses a model needs yalm.h alone.
+// columns, and what a converter computes. For benchmarks and converters; a program that only uses a model needs yalm.h alone.
 
 #ifndef YALM_MEASURE_H
 #define YALM_MEASURE_H
@@ -103,27 +103,31 @@ YALM_API yalm_status yalm_importance_write(yalm_session *session, const int32_t 
 
 // ---------------------------------------------------------------------------------------- converting
 
-// The converter calls these: they do what its numpy does, faster. The integers that a quantised type has:
+// The converter calls these: they do what its numpy does, faster. Those with a grid return false, and do nothing, where that
+// has another size than here.
+// The integers that a quantised type has.
 typedef struct yalm_grid {
+    size_t size;           // of this struct
     const int8_t *nearest; // (128) the integer nearest to (i - 64) / 2; NULL: those from `least` to `most`
     float least, most;
-    const float *targets;  // (n_targets) where the largest value of a group may go
-    int n_targets, rounds; // of refining the best scale
+    const float *targets; // (n_targets) where the largest value of a group may go
+    int n_targets;
+    int rounds; // how often the best scale is refined
 } yalm_grid;
 
 // scales (n): by which the integers fit n groups of 32 weights best. x, and weights of squared errors or NULL: both groups as
 // rows (n, 32), or as columns (32, n).
-YALM_API void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, bool rows,
+YALM_API bool yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, bool rows,
                                  size_t n);
-// quants: the integers nearest to groups `wanted`, all as rows (n, 32). With feedback (32, 32), which else is NULL, all are
-// columns (32, n): weights are moved by the errors of those before them, row i's times feedback[i][their own row]. errors:
-// those against x.
-YALM_API void yalm_round_groups(int8_t *quants, float *errors, const yalm_grid *grid, const float *wanted, const float *scales,
+// quants: the integers nearest to groups `wanted`, as rows (n, 32); x, feedback and errors are NULL. With feedback (32, 32) all
+// are columns (32, n): row j of `wanted` first gets feedback[i][j] errors[i] of each row i before it, and errors[i] = x[i] -
+// quants[i] scales.
+YALM_API bool yalm_round_groups(int8_t *quants, float *errors, const yalm_grid *grid, const float *wanted, const float *scales,
                                 const float *x, const float *feedback, size_t n);
 
-// Blocks' codes with the lower four bits for one part of the columns and the upper for the next: n times `bytes` -> the same,
-// two neighbours in a byte, first the lower half's; some bits turned over.
-YALM_API void yalm_split_nibbles(uint8_t *to, const uint8_t *from, int bytes, uint8_t turned, size_t n);
+// Splits n blocks of `bytes` with 4-bit codes. A byte's lower four bits are of one part of the block's columns, its upper four
+// of the next part. Writes the lower part, then the upper one, two neighbours in a byte; each byte is XORed with `flipped`.
+YALM_API void yalm_split_nibbles(uint8_t *to, const uint8_t *from, int bytes, uint8_t flipped, size_t n);
 
 #ifdef __cplusplus
 }

@@ -315,7 +315,7 @@ def read_directory(model_dir: Path) -> Source:
 
 
 def read_file(path: Path) -> Source:
-    from yalm_convert import gguf_config, gguf_encoders, gguf_file, gguf_tokenizer  # here, for gguf does
+    from yalm_convert import gguf_config, gguf_encoders, gguf_file, gguf_tokenizer  # here, for gguf takes long to load
 
     file, warnings = gguf_file.read_gguf(path), []
     with form_expected(path):

@@ -110,7 +110,7 @@ struct cuda_state {
 
     // Activations, token-major.
     float *x; // (chunk, hidden_dim), the residual stream
-    void *h;  // (2, chunk, hidden_dim or a latent's rank) of 16 bits or (chunk, that) of 32, normalised
+    void *h;  // (2, chunk, w) of 16 bits or (chunk, w) of 32, normalised; w: hidden_dim, or a latent's rank if larger
     // (chunk, hidden_dim), what a block adds, where a norm stands behind it or ranks sum it; else NULL. Then zero between
     // blocks.
     float *branch;

@@ -100,7 +100,7 @@ static void place_expert(struct layout *l, struct expert_weights *e, const struc
     place_vector(l, e->gate_bias, e->gate.rows);
     place_vector(l, e->up_bias, e->up.rows);
     place_vector(l, e->down_bias, c->hidden_dim);
-    if (c->ungated)
+    if (c->ungated) // the one matrix in gate's place, as experts of mixed types have their products
         *e = {e->up, {NULL, DTYPE_U8, 0, 0}, e->down, e->up_bias, NULL, e->down_bias};
 }
 

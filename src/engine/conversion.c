@@ -1,5 +1,5 @@
-// What the converter calls to be fast: tools/yalm_convert/grids.py and gguf_packing.py say what is computed, and are the
-// reference. Each sum here has its terms in their order there, so both give the same bits.
+// What the converter calls to be fast. tools/yalm_convert/grids.py, and split_nibbles() in native.py, define it. Sums have
+// their order of terms, so bits are the same.
 
 #include <math.h>
 #include <stdbool.h>
@@ -7,13 +7,13 @@
 
 #include "yalm_measure.h"
 
-#ifdef __clang__
-#pragma STDC FP_CONTRACT OFF // a product is rounded before it is added, as numpy's are
+#ifdef __FAST_MATH__
+#error "conversion.c rounds otherwise with -ffast-math or -Ofast: build without these"
 #endif
 
 enum { GROUP = 32, LANES = 16 };
-#define TO_WHOLE 0x1.8p23f  // added and taken off again, it leaves a small number rounded as rintf() does, which is a call
-typedef float lanes[LANES]; // a number of each of so many groups
+#define TO_WHOLE 0x1.8p23f  // added and subtracted again, it rounds a small number as rintf() does, without a call
+typedef float lanes[LANES]; // a number for each of LANES groups
 
 // `count` groups from `first` on, of n: rows (n, GROUP), or columns (GROUP, n). Zeros past the last.
 static void load(lanes to[GROUP], const float *x, bool rows, size_t n, size_t first, size_t count)
@@ -104,8 +104,10 @@ static void search(lanes best, const yalm_grid *grid, const lanes *x, const lane
         best[l] = sum[l] * 0 == 0 ? best[l] : NAN;
 }
 
-void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, bool rows, size_t n)
+bool yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, const float *weights, bool rows, size_t n)
 {
+    if (grid->size != sizeof *grid)
+        return false;
     for (size_t first = 0; first < n; first += LANES) {
         const size_t count = n - first < LANES ? n - first : LANES;
         lanes wanted[GROUP], by[GROUP], best;
@@ -115,11 +117,14 @@ void yalm_search_scales(float *scales, const yalm_grid *grid, const float *x, co
         search(best, grid, (const lanes *)wanted, weights ? (const lanes *)by : NULL);
         memcpy(scales + first, best, count * sizeof(float));
     }
+    return true;
 }
 
-void yalm_round_groups(int8_t *quants, float *errors, const yalm_grid *grid, const float *wanted, const float *scales,
+bool yalm_round_groups(int8_t *quants, float *errors, const yalm_grid *grid, const float *wanted, const float *scales,
                        const float *x, const float *feedback, size_t n)
 {
+    if (grid->size != sizeof *grid)
+        return false;
     for (size_t first = 0; first < n; first += LANES) {
         const size_t count = n - first < LANES ? n - first : LANES;
         lanes moved[GROUP], exact[GROUP], left[GROUP], inverse, q, scale = {0};
@@ -142,15 +147,16 @@ void yalm_round_groups(int8_t *quants, float *errors, const yalm_grid *grid, con
                 memcpy(errors + i * n + first, left[i], count * sizeof(float));
         }
     }
+    return true;
 }
 
-void yalm_split_nibbles(uint8_t *to, const uint8_t *from, int bytes, uint8_t turned, size_t n)
+void yalm_split_nibbles(uint8_t *to, const uint8_t *from, int bytes, uint8_t flipped, size_t n)
 {
     const int half = bytes / 2;
     for (; n > 0; n--, from += bytes, to += bytes)
         for (int i = 0; i < half; i++) {
             const uint8_t one = from[2 * i], next = from[2 * i + 1];
-            to[i] = (uint8_t)((one & 0x0f) | next << 4) ^ turned;
-            to[half + i] = (one >> 4 | (next & 0xf0)) ^ turned;
+            to[i] = (uint8_t)((one & 0x0f) | next << 4) ^ flipped;
+            to[half + i] = (one >> 4 | (next & 0xf0)) ^ flipped;
         }
 }

@@ -5,20 +5,37 @@
 #include "recipe/recipe.h"
 #include "util/error.h"
 
+// What the model has that one process alone computes; NULL: nothing.
+static const char *of_one_process(const struct recipe *outline)
+{
+    static const struct {
+        unsigned ops, traits;
+        const char *what;
+    } facts[] = {
+        {1u << OP_JOIN, 0, "experts with norms of their own"}, // two norms of sums, one within the other
+        {1u << OP_NORM, TRAIT_LAYER_NORM, "LayerNorm"},
+        {0, TRAIT_UNGATED, "MLPs without a gate"},
+        {0, TRAIT_BOTH_WAYS, "attention both ways"},
+        {0, TRAIT_LATENT, "attention to latents (MLA)"},
+        {0, TRAIT_SCAN, "scans (Mamba-2)"},
+        {0, TRAIT_CHANNELS, "decays for each channel (KDA)"},
+        {0, TRAIT_GROUPS, "groups of experts"},
+        {0, TRAIT_SUM, "something added to the sum of experts' scores"},
+        {0, TRAIT_ALIBI, "ALiBi"},
+        {0, TRAIT_ROWS, "learned positions or types of tokens"},
+    };
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+        if ((outline->ops & facts[i].ops) || (outline->traits & facts[i].traits))
+            return facts[i].what;
+    return NULL;
+}
+
 yalm_status share_check(const struct model_config *config, const struct model_weights *weights, int n_ranks, yalm_error *error)
 {
-    enum {
-        ALONE = 1 << OP_JOIN, // two norms of sums, one within the other
-    };
     const struct recipe outline = recipe_outline(config, weights);
-    if (outline.ops & ALONE)
-        return error_set(error, YALM_USAGE,
-                         "ranks: experts with norms of their own cannot be shared among ranks: run this model without mpirun");
-    if ((outline.ops & 1 << OP_NORM) || (outline.traits & TRAITS_ALONE))
-        return error_set(
-            error, YALM_USAGE,
-            "ranks: LayerNorm, MLPs without a gate, attention both ways or to latents (MLA), scans (Mamba-2), KDA, and "
-            "groups of experts cannot be shared among ranks: run this model without mpirun");
+    const char *const what = of_one_process(&outline);
+    if (what)
+        return error_set(error, YALM_USAGE, "ranks: this model has %s, which ranks do not share: run it without mpirun", what);
     const int most = share_most_ranks(config, weights);
     if (n_ranks <= most)
         return YALM_OK;

@@ -30,7 +30,7 @@ EMULATED = VARIANT.startswith("emulated")
 SCENARIOS = {"prefill", "pieces", "decode", "odd-calls", "rollback", "endless", "noise", "two-sessions"}
 DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 
-# What these have the others have too, each for itself: `make test` leaves them out.
+# `make test` leaves these out: other models have all that they have.
 NOT_HERE = {"tiny-granite-moe", "tiny-glm4", "tiny-gemma"} | cases.ROWS if EMULATED and not THOROUGH else set()
 NOT_HERE -= {"tiny-granite-swa", "tiny-exaone4", "tiny-minimax-m2"}  # which have together what is apart elsewhere
 # test_refusals.py: latents
@@ -211,7 +211,7 @@ MORE_SELECTED = ("tiny-llama", "tiny-window", "tiny-mixtral", "tiny-oddvocab") i
 DIFFERING = {"sparq-fp16": (0.004, 1), "sparq-int8": (0.02, 2), "sparq-q4": (0.055, 2), "hybrid": (0.004, 1)}
 ODD = 0.014
 N_TOKENS = 56 if EMULATED else 144  # past the windows
-BRIEF_TOKENS = N_TOKENS if THOROUGH or not EMULATED else 32  # most of these, too
+BRIEF_TOKENS = N_TOKENS if THOROUGH or not EMULATED else 32  # past the windows of most
 # Of larger models, which have no window.
 FEW_TOKENS = 24 if EMULATED and not THOROUGH else N_TOKENS
 # A token as one kernel (src/cuda/step/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups,
@@ -263,7 +263,7 @@ if EMULATED and not THOROUGH:
     BRIEF = cover([*RUNS, *BRIEF, *SHORT])
     RUNS = [("tiny-gqa", "fp32", "fp32"), ("tiny-window", "fp32", "int8"), ("mixtral-window", "q4", "fp16")]
     BRIEF = [run for run in BRIEF if run not in RUNS]
-    # Fewer tokens, and no going back, for most; but where layers are of several kinds.
+    # Most have fewer tokens and no rollback, except some with several kinds of layers.
     RETURNING = ("tiny-window", "tiny-qwen3_5", "tiny-qwen3-next", "tiny-gemma4-e", "gemma4-long-heads")
     SHORT = [run for i, run in enumerate(BRIEF) if i % 4 and run[0] not in RETURNING]
     SHORT += [("bundled", "q6", "fp16")]

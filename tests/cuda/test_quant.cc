@@ -194,6 +194,10 @@ static void test_slab_bytes(void **)
     assert_int_equal(slab_bytes(&config, &weights), 100 * 64 * 2);
     layer.router.data = &config; // any: the layer has experts
     assert_int_equal(slab_bytes(&config, &weights), 50 * 64 * 2);
+    layer.delta.gate_b = {NULL, DTYPE_Q8, 60, 64};
+    assert_int_equal(slab_bytes(&config, &weights), 60 * 64 * 2);
+    layer.scan.x = {NULL, DTYPE_Q4, 70, 64};
+    assert_int_equal(slab_bytes(&config, &weights), 70 * 64 * 2);
     weights.classifier = {NULL, DTYPE_FP8, 128000, 4096};
     assert_int_equal(slab_bytes(&config, &weights), 128 << 20);
 }

@@ -372,7 +372,7 @@ static void test_filled_caches(void **state)
     yalm_session_close(session);
 }
 
-// Where no file of a model has such layers without others that a GPU lacks (tests/cuda/test_devices.py has the rest).
+// For KDA: models that have it have latents, too, which a GPU lacks. (tests/cuda/test_devices.py compares the other layers.)
 static void test_logits_are_the_cpus(void **state)
 {
     (void)state;
@@ -407,14 +407,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_filled_caches),
     };
     const struct CMUnitTest of_layers[] = {
-        // what of the layers' states is not alike on a GPU
+        // what differs between kinds of layers on a GPU
         cmocka_unit_test(test_logits_are_the_cpus),
         cmocka_unit_test(test_pages),
         cmocka_unit_test(test_several_sessions_at_once),
         cmocka_unit_test(test_filled_caches),
     };
     int failed = cmocka_run_group_tests_name("Gated DeltaNet", tests, set_up, tear_down);
-    if (strcmp(sessions_device, "cpu") != 0) { // scans in attention's place are alike
+    if (strcmp(sessions_device, "cpu") != 0) { // scans in attention's place add nothing to those beside it
         failed += cmocka_run_group_tests_name("a convolution alone", of_layers, set_up_convolution, tear_down);
         failed += cmocka_run_group_tests_name("scans beside attention", of_layers, set_up_beside, tear_down);
         return failed + cmocka_run_group_tests_name("KDA", of_layers, set_up_kda, tear_down);

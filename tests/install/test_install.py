@@ -102,6 +102,8 @@ def test_version_of_the_header(prefix):
     assert [name for name, _ in numbers] == ["MAJOR", "MINOR", "PATCH"]
     version = re.search(r"^VERSION +:= (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)[1]
     assert ".".join(number for _, number in numbers) == version
+    native = (ROOT / "tools/yalm_convert/native.py").read_text(encoding="utf-8")
+    assert f'ABI = "{version.rpartition(".")[0]}"' in native
     assert (
         sh(
             "pkg-config", "--modversion", "yalm", env={**os.environ, "PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig"}

@@ -63,7 +63,6 @@ GEMMA4_ROPES = dict(
 LOCAL_ROPE = ("rope_theta", "rope_local_base_freq")
 LONG = generator.long_rope(12)
 ROWS = set(generator.rows())  # they compute what others do
-CLASSIC = classic.presets() | mamba.presets()
 SMALL = (96, 160, 2, 4, 2, 320, 256)
 
 
@@ -88,7 +87,7 @@ def make_cases():
         "tiny-lfm2-moe": 304,
     }
     presets = {name: config for name, config in generator.PRESETS.items() if name.startswith("tiny-")}
-    lengths |= dict.fromkeys([*ROWS, *CLASSIC], 304)
+    lengths |= dict.fromkeys([*ROWS, *classic.presets(), *mamba.presets()], 304)
     cases = [Case(name, config, n_tokens=lengths.get(name, 160)) for name, config in presets.items()]
     moe_step = generator.qwen3_moe(
         96, 200, 4, 4, 1, 320, 256, head_dim=24, experts=4, active=1, decoder_sparse_step=2, norm_topk_prob=True

@@ -62,8 +62,8 @@ def _block(first: int, lower: np.ndarray, more: float) -> Block:
 
 
 def improved(x: np.ndarray, dtype: str, blocks: list) -> tuple:
-    """(columns, rows) values -> int8 quants so, (groups, rows) whole scales, and what rows' scales are multiples of. The
-    latter have room for the largest scale that search() tries, since errors may make the largest value larger. They
+    """(columns, rows) values -> int8 quants of that shape, (groups, rows) whole scales, and what rows' scales are multiples of.
+    The latter have room for the largest scale that search() tries, since errors may make the largest value larger. They
     are not finite where the values do not allow one."""
     of_rows = np.abs(x).max(axis=0) / np.float32(MOST_SCALE * min(map(abs, TARGETS[dtype])))
     of_rows[~np.isfinite(np.square(x).sum(axis=0))] = np.nan

@@ -13,9 +13,9 @@ BYTES = 0x0101010101010101
 PAIRS_APART = np.array([sum((byte >> 2 * i & 3) << 4 * i for i in range(4)) for byte in range(256)], "<u2")
 
 
-def _nibbles(codes: np.ndarray, size: int, turned: int = 0) -> np.ndarray:
-    """Of (rows, blocks, bytes) codes whole `size` bytes, which two parts of the columns share -> (rows, bytes)."""
-    return split_nibbles(codes, size, turned).reshape(len(codes), -1)
+def _nibbles(codes: np.ndarray, size: int, flipped: int = 0) -> np.ndarray:
+    """(rows, blocks, bytes) of codes, each `size` of them shared by two parts of the columns -> (rows, bytes)."""
+    return split_nibbles(codes, size, flipped).reshape(len(codes), -1)
 
 
 def _narrow(words: np.ndarray) -> np.ndarray:

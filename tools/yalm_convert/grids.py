@@ -2,9 +2,11 @@
 
 Scales are searched for: of some candidates, each improved by least squares, the one that leaves the smallest squared
 error, where errors count by weights of their own. Groups lie along the last axis here, (32, groups), so that every
-step is a few long vector operations; blocks are small enough for a cache. native.py calls C for it where that is built.
+step is a few long vector operations; blocks are small enough for a cache. Where libyalm is built, native.py calls
+it instead.
 """
 
+from functools import reduce
 from typing import Optional
 
 import numpy as np
@@ -47,8 +49,8 @@ NEAREST = {dtype: _nearest_values(values) for dtype, values in VALUES.items()}
 
 def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> np.ndarray:
     """The scales of x's columns. With quants q, the best scale is x·q / q·q, and leaves the error x·x - (x·q)² / q·q.
-    Each product is by weights of the shape of x, or one for each of its rows, if there are any. NaN where a value is no
-    number, or infinite."""
+    Each product is by weights of the shape of x, or one for each of its rows, if there are any. NaN where a group's
+    sums are not finite."""
     weighted = x if weights is None else x * weights
     largest, smallest = x.max(axis=0), x.min(axis=0)
     extreme = np.where(largest >= -smallest, largest, smallest)
@@ -60,7 +62,7 @@ def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> n
         better = gain > best_gain
         np.copyto(best, scale, where=better)
         np.copyto(best_gain, gain, where=better)
-    best[~np.isfinite(x.sum(axis=0) * 0.0)] = np.nan
+    best[~np.isfinite(reduce(np.add, x) * 0.0)] = np.nan
     return best
 
 
@@ -83,8 +85,8 @@ def _improve(
 ) -> tuple:
     """The best scale for the quants that `scale` gives, and the squared error that it saves against a scale of 0."""
     q = nearest(x, scale, dtype)
-    xq = (weighted * q).sum(axis=0)  # row by row, on every machine
-    qq = (q * (q if weights is None else q * weights)).sum(axis=0)
+    xq = reduce(np.add, weighted * q)  # row by row, on every machine, be it of one group
+    qq = reduce(np.add, q * (q if weights is None else q * weights))
     best = np.divide(xq, qq, out=np.zeros_like(xq), where=qq > 0)
     return best, best * xq
 
@@ -97,8 +99,8 @@ def nearest(x: np.ndarray, scale: np.ndarray, dtype: str) -> np.ndarray:
 def nearest_in_turn(
     x: np.ndarray, wanted: np.ndarray, scale: np.ndarray, dtype: str, feedback: np.ndarray, errors: np.ndarray
 ) -> np.ndarray:
-    """The integers, int8, nearest to groups `wanted` (32, n), which are changed: each row's errors against x, times its row
-    of feedback (32, 32), are added to the rows behind it. Sets errors (32, n)."""
+    """The integers, int8, nearest to groups `wanted` (32, n), row by row. A row's errors against x, times its row of feedback
+    (32, 32), are added to later rows of `wanted`. Sets errors (32, n)."""
     quants, inverse = np.empty(x.shape, np.int8), inverses(scale)
     for i, row in enumerate(wanted):
         q = nearest_by(row, inverse, dtype)

@@ -9,7 +9,6 @@ import ctypes
 import json
 import os
 import struct
-from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -149,12 +148,20 @@ def _write(file, layout: Layout, data: Callable, advance: Callable) -> None:
 def _made_ahead(arrays: Iterator) -> Iterator:
     """(number, array) each, made while those before it are written: several small ones, for some take longer than others,
     or one large one."""
+
+    def some() -> list:
+        found, n_bytes = [], 0
+        while len(found) < AHEAD and n_bytes < READ and (made := next(arrays, None)) is not None:
+            found.append(made)
+            n_bytes += made[1].nbytes
+        return found[::-1]
+
     with ThreadPoolExecutor(1) as maker:
-        ahead = deque([maker.submit(next, arrays, None)])
-        while (found := ahead.popleft().result()) is not None:
-            while not ahead or (len(ahead) < AHEAD and len(ahead) * found[1].nbytes < READ):
-                ahead.append(maker.submit(next, arrays, None))
-            yield found
+        ahead = maker.submit(some)
+        while found := ahead.result():
+            ahead = maker.submit(some)
+            while found:
+                yield found.pop()
 
 
 def verify(path: Path, head: bytes, advance: Callable[[int], None]) -> None:

@@ -120,8 +120,8 @@ __device__ inline struct seen_rows seen_of<struct seen_rows>(const struct attend
     return seen;
 }
 
-// By how much the score of the run's key i falls with its distance from the last token. From each token before that one it
-// falls by as much less for all keys alike, which its softmax does not see.
+// What is added to the score of the run's key i for its distance from the last token. For an earlier token all keys' biases are
+// off by one constant, which softmax does not see.
 __device__ static inline float
 slope_bias(float slope, const struct seen &seen, int i)
 {

@@ -164,7 +164,8 @@ template <int TILES, int KEYS> __device__ static inline void cap_tile(float (&sc
     }
 }
 
-// What scores fall by with the distance, in the same units, as far as all rows see it. first: the tile's first key.
+// Adds the slope's biases, times log2 e as the scores are. They are alike for all rows (slope_bias()). first: the tile's first
+// key.
 template <int TILES, int KEYS>
 __device__ static inline void slope_tile(float (&scores)[TILES][KEYS / 8][4], const float *slope, const struct seen &seen,
                                          int first)

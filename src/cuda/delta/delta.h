@@ -40,8 +40,9 @@ struct delta {
     float *states;                     // (places, n_layers, n_value_heads, value_dim, key_dim)
     float *inputs;          // (places, n_layers, conv_width - 1, delta_channels()): the convolution's last, oldest first
     const float *q, *k, *v; // (n, delta_keys()) twice, (n, delta_values()); of a convolution alone (n, conv_dim) each
-    float *decays, *betas;  // (n, delta_decays()), (n, n_value_heads): logits; after delta_mix() what they stand for
-    float *mixed;           // (n, delta_channels()): q, k and v after the convolution
+    float *decays, *betas; // (n, delta_decays()), (n, n_value_heads): logits, a scan's betas unset; after delta_mix() what they
+                           // stand for
+    float *mixed;          // (n, delta_channels()): q, k and v after the convolution
     // Tokens that may be repeated: what the convolution goes over, (n, delta_channels()); decays and betas. These outlast the
     // evaluation, as `mixed` does then, and stand in for the arrays above. NULL: no token may be repeated.
     float *kept_decays = NULL, *kept_betas = NULL, *given = NULL;
@@ -59,5 +60,5 @@ yalm_status delta_rule(const struct delta *d, float *y, int n, cudaStream_t stre
 yalm_status delta_gate(const struct delta *d, void *to, enum dtype type, const float *y, const float *gates, float eps, int n,
                        cudaStream_t stream, yalm_error *error);
 
-// Of a convolution alone: y (n, conv_dim) of `type`; and what the tokens to come will see, alone where n is 0 (convolve.cu).
+// A convolution alone: y (n, conv_dim) of `type`, and the inputs that later tokens see; with n = 0 only these (convolve.cu).
 yalm_status delta_convolve(const struct delta *d, void *y, enum dtype type, int n, cudaStream_t stream, yalm_error *error);

@@ -59,7 +59,8 @@ yalm_status recur(const struct pass *r, const struct step *step, yalm_error *err
         n = next_run(r, step, t, &d);
         TRY(delta_rule(&d, s->q + (size_t)t * delta_values(step->delta), n, s->stream, error));
     }
-    next_run(r, step, 0, &d); // tokens are all of one run, or each is one: behind the first one's `mixed` lie the others'
+    // Either all tokens are one run, or each is its own; then `mixed` of all lies one behind the other.
+    next_run(r, step, 0, &d);
     void *to = step->out[0] == BUFFER_UNITS ? s->gated : s->attended;
     return delta_gate(&d, to, type_for_reader(r, step), s->q, s->gates, s->config->norm_eps, r->n, s->stream, error);
 }

@@ -2,8 +2,8 @@
 #pragma once
 #include "cuda/ops.h"
 
-// Floats of what tokens apart bring to a layer: q, k and v as they are mixed and as they were given, decays, betas; to a
-// convolution alone, what it goes over.
+// Floats of what tokens apart bring to a layer: q, k and v, mixed and as given; decays; betas. A convolution alone has only its
+// inputs.
 static inline size_t replay_floats(const struct delta_config *c)
 {
     const size_t channels = delta_channels(c);

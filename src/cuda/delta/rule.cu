@@ -167,7 +167,7 @@ yalm_status delta_mix(const struct delta *d, int n, cudaStream_t stream, yalm_er
 
 // ------------------------------------------------------------------------------------------ the rule
 
-struct rule {
+struct ruling {
     struct sizes s;
     const float *mixed, *decays, *betas;
     float *y;
@@ -201,7 +201,8 @@ __device__ __forceinline__ float update(float (&column)[ROWS], const float *q, c
 }
 
 // Block (i, head): the i-th columns of a value head's state, each in the registers of LANES threads while the tokens go by.
-template <int LANES, int ROWS, bool CHANNELS> static __global__ void __launch_bounds__(RULE_THREADS) rule_kernel(struct rule r)
+template <int LANES, int ROWS, bool CHANNELS>
+static __global__ void __launch_bounds__(RULE_THREADS) rule_kernel(struct ruling r)
 {
     grid_dependency_launch();
     grid_dependency_wait();
@@ -235,7 +236,7 @@ template <int LANES, int ROWS, bool CHANNELS> static __global__ void __launch_bo
             to[lane + LANES * i] = column[i];
 }
 
-template <int LANES, int ROWS> static yalm_status run(const struct rule &r, cudaStream_t stream, yalm_error *error)
+template <int LANES, int ROWS> static yalm_status run(const struct ruling &r, cudaStream_t stream, yalm_error *error)
 {
     const int cols = RULE_THREADS / LANES;
     const dim3 grid((r.s.value_dim + cols - 1) / cols, r.s.n_value_heads);
@@ -246,8 +247,8 @@ template <int LANES, int ROWS> static yalm_status run(const struct rule &r, cuda
 
 yalm_status delta_rule(const struct delta *d, float *y, int n, cudaStream_t stream, yalm_error *error)
 {
-    const struct rule r = {sizes_of(d, n), d->mixed, d->kept_decays ? d->kept_decays : d->decays,
-                           d->kept_betas ? d->kept_betas : d->betas, y};
+    const struct ruling r = {sizes_of(d, n), d->mixed, d->kept_decays ? d->kept_decays : d->decays,
+                             d->kept_betas ? d->kept_betas : d->betas, y};
     if (r.s.key_dim <= 32)
         return run<8, 4>(r, stream, error);
     if (r.s.key_dim <= 128)

@@ -193,7 +193,7 @@ struct experts {
     const float *norm; // (hidden_dim)
     float eps;
     struct matrix router;                 // (n_experts, hidden_dim)
-    const struct expert_weights *experts; // (n_experts), host memory; of one matrix for units: it is `gate`, up.dtype U8
+    const struct expert_weights *experts; // (n_experts), host memory; without a gate the one matrix is `gate`, up.dtype U8
     const struct expert_weights *table;   // the same in device memory
     int n_experts, n_active;
     bool raw_weights = false;        // the softmax's over all experts, not over the active ones

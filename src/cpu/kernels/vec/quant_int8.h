@@ -34,7 +34,7 @@ enum {
     RECORD_SECOND = RECORD_STARTS + VEC * (int)sizeof(int32_t),
     RECORD = RECORD_SECOND + VEC * (int)sizeof(int32_t),
     PANEL_BLOCK = MANY_GROUPS * RECORD, // bytes of a block's columns
-    PANEL_SUMS = 0,
+    PANEL_SUMS = 0,                     // groups' sums lie in the records
 };
 
 static const float many_lift = -1.0f / 128; // what a minimum is multiplied by, for the sums that it meets

@@ -138,7 +138,7 @@ VEC_INLINE ptrdiff_t many_panels_share(const struct many *m, int rows)
 {
     return (PANEL_BLOCK * (ptrdiff_t)rows / m->rows + 63) / 64 * 64;
 }
-// From wherever they are, to L1 where that has room beside a block of W.
+// To L1, or with AVX-512, where a block of W leaves no room there, to L2.
 VEC_INLINE void many_fetch_panels(const struct many_tile *next, ptrdiff_t first, ptrdiff_t share)
 {
     for (int j = 0; j < QUANT_TILE_VECS; j++)
@@ -199,7 +199,7 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
                                                    : QUANT_TWO_ROWS,
                   n = tokens < next_token ? tokens - t : vecs * VEC;
         const ptrdiff_t share = many_panels_share(m, step);
-        const bool fetches_w = VEC == 16 ? t == 0 : next_token >= tokens; // late enough to be in L2 still
+        const bool fetches_w = VEC == 16 ? t == 0 : next_token >= tokens; // AVX2: late, so that they stay in L2
         ptrdiff_t fetched = 0;
         many_fetch_scales(&after);
         for (int r = 0; r < rows; r += step, fetched += share) {
