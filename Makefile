@@ -179,7 +179,7 @@ $(BUILD)/src/%.o: src/%.c $(BUILD)/settings | $(BUILD)/requirements
 	$(CC) $(BASE) $(CFLAGS) $(THREADS) $(call isa_flags,$<) -c -o $@ $<
 
 # What it rounds is numpy's bits: a product is rounded before it is added.
-$(BUILD)/src/engine/conversion.o: override CFLAGS += -ffp-contract=off
+$(BUILD)/src/engine/conversion.o: private override CFLAGS += -ffp-contract=off
 
 define VECTOR_RULE
 $(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/vec/%.c $(BUILD)/settings | $(BUILD)/requirements

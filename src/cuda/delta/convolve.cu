@@ -1,4 +1,5 @@
-// Short convolutions alone (LFM2: arXiv 2511.23404): y = q ∘ (bias + Σ_j taps[j] ∘ (k ∘ v)[t - before + j]), of each channel.
+// Short convolutions alone (LFM2: arXiv 2511.23404), of each channel:
+// y = q ∘ (bias + Σ_j taps[j] ∘ (k ∘ v)[t - before + j]).
 // Bytes: q, k and v are read, k and v by each token that sees them, mostly from the L2 cache; y is written.
 #include "cuda/delta/delta.h"
 #include "cuda/kernels/vec.cuh"

@@ -173,8 +173,8 @@ struct ruling {
     float *y;
 };
 
-// A token's update of a column, of which a lane has every LANES-th row; and that column's component of Sᵀq. A scan takes in β v
-// as it is. CHANNELS: each row has a decay of its own.
+// A token's update of a column, of which a lane has every LANES-th row; and that column's component of Sᵀq. A scan takes in
+// β v as it is. CHANNELS: each row has a decay of its own.
 template <int LANES, bool CHANNELS, int ROWS>
 __device__ __forceinline__ float update(float (&column)[ROWS], const float *q, const float *k, float v, const float *decays,
                                         float beta, int key_dim, bool scan)
