@@ -42,10 +42,6 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
                          outline.traits & TRAIT_LATENT  ? "tokens keep latents, not keys (MLA)"
                          : outline.traits & TRAIT_ALIBI ? "scores fall with the distance (ALiBi)"
                                                         : "tokens see those behind them, and come together");
-    if (options->kv == YALM_KV_INT8 && config->latent.kv_rank)
-        return error_set(
-            error, YALM_USAGE,
-            "kv: found int8, but this model keeps latents (MLA), whose rows one scale would spoil: use fp16 or fp32");
     if ((outline.traits & TRAIT_ALIBI) && options->exact) // a query's bits depend on the last token beside it
         return error_set(error, YALM_USAGE, "exact bits: not with a model that has ALiBi: leave serve.exact off");
     const yalm_status status = plan_resolve(&options->activations, outline.types, outline.block_types, error);

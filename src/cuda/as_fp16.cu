@@ -88,10 +88,12 @@ yalm_status matrices_convert(struct model_weights *w, const struct model_config 
         struct delta_weights *d = &l->delta;
         struct scan_weights *scan = &l->scan;
         struct matrix *const attention[] = {&l->q, &l->k, &l->v, &l->output_gate, &l->o};
+        struct matrix *const latents[] = {&l->latent.q_a, &l->latent.k_b, &l->latent.v_b};
         struct matrix *const states[] = {&d->decay_a, &d->decay_b, &d->gate_a, &d->gate_b, &scan->c,
                                          &scan->b,    &scan->x,    &scan->z,   &scan->o};
         struct matrix *const others[] = {&l->shared.gate, &l->shared.up, &l->shared.down, &l->input_gate, &l->input_projection};
         TRY(convert_all(attention, most, stream, error));
+        TRY(convert_all(latents, most, stream, error));
         TRY(convert_all(states, most, stream, error));
         TRY(convert_all(others, most, stream, error));
         for (int e = 0; e < (l->router.data ? c->n_experts : 1); e++) {

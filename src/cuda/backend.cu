@@ -71,7 +71,6 @@ static const char *of_the_cpu(const struct model_config *config, const struct re
         unsigned ops, traits;
         const char *what;
     } facts[] = {
-        {1u << OP_HEADS, TRAIT_LATENT, "attention to latents (MLA)"},
         {0, TRAIT_BOTH_WAYS, "attention both ways"},
         {0, config->n_token_types > 0 ? (unsigned)TRAIT_ROWS : 0u, "types of tokens"},
     };
@@ -116,10 +115,10 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
                              "(-d cpu runs them)",
                              config->kinds[kind].delta.key_dim, MAX_KEY_DIM);
     for (int kind = 0; kind < config_n_kinds(config); kind++)
-        if (config_kind_head_dim(config, kind) > ATTENTION_LONG_DIM)
+        if (config_kind_head_dim(config, kind) > attention_most_dim(config->latent.kv_rank))
             return error_set(error, YALM_USAGE,
                              "device cuda: heads of %d components do not run on the GPU, only up to %d (-d cpu runs them)",
-                             config_kind_head_dim(config, kind), (int)ATTENTION_LONG_DIM);
+                             config_kind_head_dim(config, kind), attention_most_dim(config->latent.kv_rank));
     TRY(method_check(config, weights, options, error));
     const int vocab = weights->embedding.rows; // of all ranks
     if (vocab > MAX_VOCAB)
@@ -228,8 +227,8 @@ static double cuda_step_bytes(const void *state, int n, int64_t position)
             continue;
         const int64_t first = policy_first_visible(cache->policy, position), last = position + n;
         const int sinks = policy_sinks_apart(cache->policy, last - 1) ? cache->policy.n_sinks : 0;
-        bytes += 2.0 * config_n_layers_of(s->config, kind) * cache->n_kv_heads * kv_row_bytes(cache) *
-                 (double)(last - first + sinks);
+        bytes += (double)config_cached_rows(s->config) * config_n_layers_of(s->config, kind) * cache->n_kv_heads *
+                 kv_row_bytes(cache) * (double)(last - first + sinks);
     }
     return bytes;
 }

@@ -7,10 +7,22 @@
 
 // ------------------------------------------------------------------------------------------ attention
 
+// The latents of queries and of keys; behind the latter stands what of keys rotates.
+static yalm_status normalise_latents(const struct pass *r, const struct layer_weights *w, yalm_error *error)
+{
+    struct cuda_state *s = r->s;
+    const struct latent_config *d = &s->config->latent;
+    if (d->q_rank)
+        TRY(rmsnorm_heads(s->latent, d->q_rank, w->q_norm, d->norm_eps, r->n, 1, d->q_rank, s->stream, error));
+    return rmsnorm_heads(s->k, s->config->head_dim, w->k_norm, d->norm_eps, r->n, 1, d->kv_rank, s->stream, error);
+}
+
 static yalm_status normalise_heads(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;
     const struct layer_weights *w = step->weights;
+    if (step->traits & TRAIT_LATENT)
+        return normalise_latents(r, w, error);
     const float eps = s->config->norm_eps;
     const int q_dim = w->q.rows, kv_dim = w->k.rows, dim = step->attending.head_dim, pitch = pitch_of(r, w),
               q_pitch = pitch ? pitch : q_dim, kv_pitch = pitch ? pitch : kv_dim;
@@ -49,6 +61,8 @@ static struct rope_append append_of(const struct pass *r, const struct step *ste
                                  pitch};
     if (a->seen != step->layer)
         append.k = append.v = NULL;
+    if (step->traits & TRAIT_LATENT)
+        append.v = NULL;
     append.still = step->traits & TRAIT_UNROTATED;
     append.scale = step->query.scale;
     append.growth = step->query.growth;
@@ -205,8 +219,8 @@ yalm_status queue_step(const struct pass *r, const struct step *step, yalm_error
         return pair(r, step, error);
     case OP_NORM:
         return norm_stream(r, step, error);
-    case OP_HEADS: // of latents, which cuda_resolve() refuses
-        return YALM_OK;
+    case OP_HEADS:
+        return head_products(r, step, error);
     case OP_PROJECT:
         return project(r, step, error);
     case OP_MIX_INPUTS:

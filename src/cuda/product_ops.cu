@@ -38,7 +38,7 @@ enum dtype type_for_reader(const struct pass *r, const struct step *step)
     do
         step++;
     while (step->in != from || !step->n_w);
-    return as_vectors(r->s, r->n) ? DTYPE_FP32 : input_type(step->w[0]->dtype);
+    return as_vectors(r->s, r->n) || step->op == OP_HEADS ? DTYPE_FP32 : input_type(step->w[0]->dtype);
 }
 
 float *residual(const struct cuda_state *s)
@@ -66,6 +66,8 @@ float *buffer(const struct pass *r, enum recipe_buffer which)
         return s->decays;
     case BUFFER_BETAS:
         return s->betas;
+    case BUFFER_ATTENDED:
+        return static_cast<float *>(s->attended);
     case BUFFER_INPUTS:
         return s->layer_inputs;
     case BUFFER_LOGITS:
@@ -173,6 +175,14 @@ yalm_status multiply(const struct pass *r, const struct step *step, const void *
     return matmul_run(s->matmul, to, y, step->w[0], step->bias[0], r->n, false, s->stream, error);
 }
 
+yalm_status head_products(const struct pass *r, const struct step *step, yalm_error *error)
+{
+    const struct per_head *of = &step->heads;
+    const enum dtype type = step->out[0] == BUFFER_Q ? DTYPE_FP32 : type_for_reader(r, step);
+    return multiply_heads(buffer(r, step->out[0]), type, buffer(r, step->in), of->in, step->w[0], of->n, of->kept, r->n,
+                          r->s->stream, error);
+}
+
 yalm_status make_branch(const struct pass *r, const struct step *step, const void *y, yalm_error *error)
 {
     return multiply(r, step, y, r->s->branch, error);
@@ -184,7 +194,7 @@ yalm_status add(const struct pass *r, const struct step *step, yalm_error *error
     struct cuda_state *s = r->s;
     const struct matrix *w = step->w[0];
     const struct upcoming next = upcoming_after(r, step);
-    const void *y = step->in == BUFFER_UNITS ? s->gated : s->attended;
+    const void *y = step->in == BUFFER_UNITS ? s->gated : buffer(r, step->in);
     if (step->post_norm && !s->group) {
         TRY(make_branch(r, step, y, error));
         return add_rmsnorm(s->x, s->branch, step->post_norm, s->config->norm_eps, r->n, w->rows, s->stream, error);

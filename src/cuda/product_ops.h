@@ -5,7 +5,7 @@
 // Whether n tokens' products are vectors' (matvec.cuh, several.cuh): up to SEVERAL, and tokens apart (apart.cu). By cuBLASLt
 // eight tokens with a quantised matrix would move 4.6 to 5.1 bytes for each weight instead of 0.56 to 1.06.
 bool as_vectors(const struct cuda_state *s, int n);
-// The type of what a step leaves: that which the product takes that reads it.
+// The type of what a step leaves: that which the product takes that reads it. Head by head it takes floats.
 enum dtype type_for_reader(const struct pass *r, const struct step *step);
 // What is multiplied next. Which experts that are nobody knows yet.
 struct upcoming upcoming_after(const struct pass *r, const struct step *step);
@@ -36,5 +36,6 @@ yalm_status multiply(const struct pass *r, const struct step *step, const void *
 yalm_status make_branch(const struct pass *r, const struct step *step, const void *y, yalm_error *error);
 
 yalm_status project(const struct pass *r, const struct step *step, yalm_error *error);
+yalm_status head_products(const struct pass *r, const struct step *step, yalm_error *error);
 yalm_status add(const struct pass *r, const struct step *step, yalm_error *error);
 yalm_status make_units(const struct pass *r, const struct step *step, yalm_error *error);

@@ -72,7 +72,7 @@ static yalm_status take_layer(struct taking *t, const struct kv_cache *cache, in
                                  {static_cast<uint8_t *>(layer.values), row, NULL},
                                  {reinterpret_cast<uint8_t *>(layer.key_scales), sizeof(float), NULL},
                                  {reinterpret_cast<uint8_t *>(layer.value_scales), sizeof(float), NULL}};
-    const int n_arrays = layer.key_scales ? 4 : 2;
+    const int n_arrays = cache->latent ? 1 : layer.key_scales ? 4 : 2;
     TRY(make_room(t, heads * n * 2 * (row + sizeof(float))));
     for (int i = 0; t->host && i < n_arrays; i++)
         arrays[i].host = i == 0 ? t->host : arrays[i - 1].host + heads * n * arrays[i - 1].size;

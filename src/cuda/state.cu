@@ -38,7 +38,10 @@ static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
         struct kv_cache *c = &s->caches[kind];
         const size_t rows = (size_t)c->n_layers * c->n_kv_heads * c->policy.capacity, size = kv_element_bytes(c->type);
         take(b, c->keys, rows * c->head_dim, size);
-        take(b, c->values, rows * c->head_dim, size);
+        if (c->latent)
+            c->values = c->keys;
+        else
+            take(b, c->values, rows * c->head_dim, size);
         if (c->type == YALM_KV_INT8) {
             take(b, c->key_scales, rows, sizeof(float));
             take(b, c->value_scales, rows, sizeof(float));
@@ -136,6 +139,7 @@ static void shape_kind(struct cuda_state *s, const struct backend_plan *plan, in
     cache->n_layers = config_kind_keeps(s->config, kind) ? config_n_layers_of(s->config, kind) : 0;
     cache->n_kv_heads = config_kind_kv_heads(s->config, kind);
     cache->head_dim = config_kind_head_dim(s->config, kind);
+    cache->latent = s->config->latent.kv_rank > 0;
     cache->policy = plan->kv[kind];
     s->attention_plans[kind] = attention_decode_plan(cache, s->config->n_heads, s->device.n_sms);
     const size_t bytes = s->attention_plans[kind].scratch_bytes;
@@ -246,8 +250,9 @@ static yalm_status state_fill(struct cuda_state *s, const struct model_weights *
     if (!inverse_frequency)
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     for (int kind = 0; kind < kinds; kind++) {
+        s->ropes[kind].dims = config_kind_rotary(s->config, kind);
         s->ropes[kind].scale = rope_frequencies(inverse_frequency + kind * half, &s->config->kinds[kind].rope,
-                                                s->caches[kind].head_dim, s->caches[kind].policy.context);
+                                                s->ropes[kind].dims, s->caches[kind].policy.context);
         s->ropes[kind].inverse_frequency = s->inverse_frequency + kind * half;
     }
     const cudaError_t copied =

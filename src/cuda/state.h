@@ -124,7 +124,9 @@ struct cuda_state {
     void *attended;     // (chunk, q_dim or delta_values()) of the next matrix's type
     float *gates;       // (chunk, columns of attended): output_gate's; NULL: no layer has such
     float *mixed, *decays, *betas; // of recurrent layers (struct delta), whose q, k and v lie in `q`; NULL: there are none
-    float *latent, *heads;         // (chunk, rank): of KDA, what decays and gates are made of; NULL: there is none
+    // (chunk, width): with latents what queries are made of, and what is multiplied head by head; of KDA what decays and gates
+    // are made of. NULL: there is none.
+    float *latent, *heads;
     float *given; // (chunk, hidden_dim): of a head that guesses, the hidden states that it reads; NULL: it is a model
     // (chunk, ffn_dim); NULL where layers have experts. gate is also, before the first layer, (chunk, n_layers,
     // layer_input_dim).

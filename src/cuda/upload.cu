@@ -155,8 +155,12 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     place_vector(l, w->k_bias, w->k.rows);
     place_vector(l, w->v_bias, w->v.rows);
     place_vector(l, w->o_bias, w->o.rows);
-    place_vector(l, w->q_norm, w->q.rows / (c->whole_qk_norm ? 1 : c->n_heads));
-    place_vector(l, w->k_norm, c->whole_qk_norm ? w->k.rows : w->q.rows / c->n_heads);
+    place_matrix(l, &w->latent.q_a);
+    place_matrix(l, &w->latent.k_b);
+    place_matrix(l, &w->latent.v_b);
+    const int q_width = w->q.rows / (c->whole_qk_norm ? 1 : c->n_heads), k_width = c->whole_qk_norm ? w->k.rows : q_width;
+    place_vector(l, w->q_norm, w->latent.q_a.data ? w->q.cols : q_width);
+    place_vector(l, w->k_norm, w->latent.v_b.data ? w->latent.v_b.cols : k_width);
     place_vector(l, w->ffn_norm, c->hidden_dim);
     place_vector(l, w->ffn_norm_bias, c->hidden_dim);
     place_vector(l, w->ffn_post_norm, c->hidden_dim);

@@ -52,6 +52,10 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
         return error_set(error, YALM_USAGE, "sinks: found %d, expected 0 to %d", options->n_sinks, MAX_CONTEXT);
     if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32 && options->kv != YALM_KV_INT8)
         return error_set(error, YALM_USAGE, "KV cache type: found %d, expected fp16, fp32 or int8", (int)options->kv);
+    if (options->kv == YALM_KV_INT8 && model->config.latent.kv_rank)
+        return error_set(
+            error, YALM_USAGE,
+            "kv: found int8, but this model keeps latents (MLA), whose rows one scale would spoil: use fp16 or fp32");
     if ((int)options->activations < YALM_ACTIVATIONS_AUTO || options->activations > YALM_ACTIVATIONS_FP32)
         return error_set(error, YALM_USAGE, "activations: found %d, expected auto, int16, int8 or fp32",
                          (int)options->activations);

@@ -33,8 +33,7 @@ DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 # `make test` leaves these out: other models have all that they have.
 NOT_HERE = {"tiny-granite-moe", "tiny-glm4", "tiny-gemma"} | cases.ROWS if EMULATED and not THOROUGH else set()
 NOT_HERE -= {"tiny-granite-swa", "tiny-exaone4", "tiny-minimax-m2"}  # which have together what is apart elsewhere
-# test_refusals.py: latents
-NOT_HERE |= {name for name, case in cases.CASES.items() if "kv_lora_rank" in (case.config or {})}
+LATENT = [name for name, case in cases.CASES.items() if "kv_lora_rank" in (case.config or {})]  # no int8 caches
 # Short convolutions; scans beside attention, and in its place.
 LAYERS = ("tiny-lfm2", "tiny-lfm2-moe", *cases.mamba.presets())
 MORE = {  # heads for which only one kernel is there
@@ -83,9 +82,9 @@ ENDING = ("tiny-gpt2", "tiny-gpt-bigcode", "tiny-bloom", "tiny-mpt")  # no endle
 if EMULATED and not THOROUGH:
     NOT_HERE |= set(CLASSIC)
     NOT_HERE -= {"tiny-gpt2", "tiny-cohere2", "tiny-apertus", "tiny-bloom"}
-TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *GEMMA4, *LAYERS)]
+TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *GEMMA4, *LAYERS, *LATENT)]
 TINY += GEMMA4
-TINY += () if EMULATED and not THOROUGH else LAYERS
+TINY += () if EMULATED and not THOROUGH else (*LAYERS, *LATENT)
 ROUTED = (
     "tiny-qwen3-moe",
     "tiny-gpt-oss",
@@ -154,6 +153,7 @@ TIPPING = [
     ("tiny-qwen3-moe", "q4"),
     ("tiny-glm4-moe", "q8"),
     ("tiny-gpt-oss", "fp32"),
+    *(("tiny-deepseek-v3", "fp16"), ("tiny-glm4-moe-lite", "q8"), ("tiny-kimi-linear", "fp8_e5m2")),
     *(("tiny-qwen3-next", t) for t in ("q8", "q4", "bf16")),
 ]
 BRIEF = [run for run in BRIEF if run not in RUNS and run[:2] not in TIPPING]
@@ -165,7 +165,7 @@ BRIEF_SCENARIOS = {"singles", "prefill", "pieces", "decode", "rollback"}
 FORMATS = [("q8", "fp16"), ("q4", "fp16"), ("fp8", "fp16"), ("fp8_e5m2", "fp16"), ("fp32", "int8")]
 SHORT = [(name, *FORMATS[(2 * i + j) % 5]) for i, name in enumerate(TINY) for j in range(2)]
 SHORT += [("bundled", *form) for form in FORMATS]
-SHORT = [run for run in SHORT if run[:2] not in TIPPING]
+SHORT = [run for run in SHORT if run[:2] not in TIPPING and not (run[0] in LATENT and run[2] == "int8")]
 SHORT += [(name, "bf12", "fp16") for name in ("tiny-gqa", "tiny-mixtral", "bundled")]
 # (Keys of 512 components whose scores are not scaled choose one key or another where an int8 is the next one:
 # test_attention_decode.cc has these.)
@@ -268,7 +268,8 @@ if EMULATED and not THOROUGH:
     SHORT = [run for i, run in enumerate(BRIEF) if i % 4 and run[0] not in RETURNING]
     SHORT += [("bundled", "q6", "fp16")]
     SHORT += [("lfm2-indexes", "fp32", "fp32"), ("tiny-falcon-h1", "fp16", "fp16"), ("tiny-bamba", "fp32", "fp32")]
-    BRIEF = [run for run in BRIEF if run not in SHORT]
+    SHORT += [("tiny-deepseek-v2-lite", "q8", "fp16"), ("kimi-linear-queries", "fp32", "fp32")]
+    BRIEF = [run for run in BRIEF if run not in SHORT] + [("tiny-deepseek-v3", "fp32", "fp32")]
     ONE_KERNEL = [("llama-256" if name == "bundled" else name, dtype) for name, dtype in ONE_KERNEL[::4]]
     WHOLE_KERNEL = WHOLE_KERNEL[:4]
     SPARQ, HYBRID, HYBRID_OF_ALL = SPARQ[:1], HYBRID[:1], HYBRID_OF_ALL[:1]

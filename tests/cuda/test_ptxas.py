@@ -22,6 +22,7 @@ HOT = (
     "attend_decode",
     "attend_prefill",
     "attend_fp32",
+    "heads_kernel",
     "rope_append",
     "rmsnorm",
     "mix_kernel",
@@ -46,6 +47,7 @@ SPILLS = {
     "attend_decode_int8ILi128ELi16E4seen": 8,
     "attend_decode_int8ILi256ELi8E": 48,
     "attend_fp32ILi512E": 24,  # on sm_80 alone
+    "attend_fp32ILi640E": 40,  # likewise
     "attend_prefill_fp16ILi128E6__half": 36,
     "step_kernel": 96,  # where a phase begins, not in its loops
 }

@@ -98,12 +98,19 @@ def test_large_recurrent_states(tmp_path):
     assert done.returncode == 0 and line in done.stderr
 
 
-def test_methods_and_alibi(tmp_path):
-    model = convert_directory(cases.write_model(cases.CASES["tiny-bloom"], tmp_path / "source"), tmp_path / "model.bin")
+NOT_SELECTING = {
+    "tiny-bloom": "scores fall with the distance (ALiBi)",
+    "tiny-deepseek-v2-lite": "tokens keep latents, not keys (MLA)",
+}
+
+
+@pytest.mark.parametrize("name, why", NOT_SELECTING.items())
+def test_methods_and_other_scores(tmp_path, name, why):
+    model = convert_directory(cases.write_model(cases.CASES[name], tmp_path / "source"), tmp_path / "model.bin")
     (tmp_path / "ids").write_text("1 2 3")
     command = [built(BUILD / "yalm"), model, "--tokens", tmp_path / "ids", "-d", "cuda", "--attention", "sparq"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    refuses(done, 2, "attention: found sparq, but this model's scores fall with the distance (ALiBi): use dense")
+    refuses(done, 2, f"attention: found sparq, but this model's {why}: use dense")
 
 
 @pytest.mark.parametrize("name", ["tiny-gemma2", "tiny-gpt-oss"])
@@ -134,29 +141,19 @@ def test_models_that_read_whole_texts(tmp_path, name):
     assert done.returncode == 0 and done.stdout, done.stderr
 
 
-FACTS = {
-    "tiny-deepseek-v2-lite": "attention to latents (MLA)",
-    "tiny-kimi-linear": "attention to latents (MLA)",
-}
+LONG = {("tiny-gemma4", "global_head_dim", 528): (528, 512), ("tiny-deepseek-v3", "kv_lora_rank", 626): (642, 640)}
 
 
-@pytest.mark.parametrize("name, fact", FACTS.items())
-def test_layers_of_the_cpu(tmp_path, name, fact):
-    source = cases.write_model(cases.CASES[name], tmp_path / "source")
-    (tmp_path / "ids").write_text("1 2 3")
-    command = [built(BUILD / "yalm"), convert_directory(source, tmp_path / "model.bin"), "--tokens", tmp_path / "ids"]
-    done = subprocess.run([*command, "-n", "2", "-d", "cuda"], capture_output=True, text=True, check=False)
-    refuses(done, 2, f"this model has {fact}, which the GPU does not run (-d cpu runs it)")
-
-
-def test_heads_that_are_too_long(tmp_path):
-    case = cases.CASES["tiny-gemma4"]
-    case = dataclasses.replace(case, config=case.config | {"global_head_dim": 528})
+@pytest.mark.parametrize("changed, lengths", LONG.items(), ids=[name for name, _, _ in LONG])
+def test_heads_that_are_too_long(tmp_path, changed, lengths):
+    name, key, value = changed
+    case = cases.CASES[name]
+    case = dataclasses.replace(case, config=case.config | {key: value})
     model = convert_directory(cases.write_model(case, tmp_path / "source"), tmp_path / "model.bin")
     (tmp_path / "ids").write_text("1 2 3")
     command = [built(BUILD / "yalm"), model, "--tokens", tmp_path / "ids", "-n", "2"]
     done = subprocess.run([*command, "-d", "cuda"], capture_output=True, text=True, check=False)
-    line = "heads of 528 components do not run on the GPU, only up to 512 (-d cpu runs them)"
+    line = "heads of {} components do not run on the GPU, only up to {} (-d cpu runs them)".format(*lengths)
     refuses(done, 2, f"device cuda: {line}")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and line in done.stderr

@@ -171,17 +171,6 @@ __device__ static inline int64_t row_offset(const struct attend &a, int kv_head,
     return ((int64_t)(row / a.group) * a.n_heads + kv_head * a.group + row % a.group) * a.head_dim;
 }
 
-__device__ static inline void store_as(void *to, enum dtype type, int64_t at, float x)
-{
-    if (type == DTYPE_FP16) {
-        static_cast<half *>(to)[at] = __float2half_rn(x);
-    } else if (type == DTYPE_BF16) {
-        static_cast<__nv_bfloat16 *>(to)[at] = __float2bfloat16_rn(x);
-    } else {
-        static_cast<float *>(to)[at] = x;
-    }
-}
-
 // The same of two neighbours; at is even, and so rows are.
 __device__ static inline void store_pair(void *to, enum dtype type, int64_t at, float x, float y)
 {
@@ -453,9 +442,9 @@ static inline yalm_status attend_make(struct attend *a, const struct attention *
                                       yalm_error *error)
 {
     const struct kv_cache *cache = attention->cache;
-    if (cache->head_dim > ATTENTION_LONG_DIM || cache->head_dim % 2 != 0) {
+    if (cache->head_dim > attention_most_dim(cache->latent) || cache->head_dim % 2 != 0) {
         return error_set(error, YALM_BAD_MODEL, "attention on the GPU: head_dim is %d, expected an even number of at most %d",
-                         cache->head_dim, (int)ATTENTION_LONG_DIM);
+                         cache->head_dim, attention_most_dim(cache->latent));
     }
     const struct kv_layer layer = kv_layer_of(cache, attention->layer);
     *a = {};

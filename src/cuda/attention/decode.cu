@@ -266,7 +266,7 @@ static struct decode_units units_make(const struct kv_cache *cache, int n_heads,
 {
     struct decode_units u;
     const int group = n_heads / cache->n_kv_heads;
-    u.rows = attend_fp32_does(cache) ? attend_fp32_rows(cache->head_dim) : heads_together(cache->head_dim, group);
+    u.rows = attend_fp32_does(cache) ? attend_fp32_rows(cache) : heads_together(cache->head_dim, group);
     u.units = (group + u.rows - 1) / u.rows * cache->n_kv_heads;
     const size_t parts = (size_t)u.units * u.rows * n_splits;
     u.state_at = round_up(u.units * sizeof(unsigned), 256);
@@ -312,7 +312,7 @@ static yalm_status launch_decode(struct attend *a, const struct kv_cache *cache,
     a->part_acc = reinterpret_cast<float *>(static_cast<char *>(scratch) + u.acc_at);
     a->part_alpha = reinterpret_cast<float *>(static_cast<char *>(scratch) + u.alpha_at);
     if (attend_fp32_does(cache)) {
-        return attend_fp32_launch(a, cache->type, 1, cache->n_kv_heads, stream, error);
+        return attend_fp32_launch(a, cache, 1, stream, error);
     }
     const dim3 grid(u.units / cache->n_kv_heads, plan->n_splits, cache->n_kv_heads);
     if (cache->type == YALM_KV_INT8) {

@@ -1,11 +1,11 @@
 // Attention with a cache of fp32, in fp32 throughout: for decode (one token, keys split) and prefill alike. It is the exact
-// form; a cache of fp16 has the fast ones (decode.cu, prefill.cu). But heads longer than ATTENTION_MAX_DIM have no other form,
-// whatever the cache's type.
+// form; a cache of fp16 has the fast ones (decode.cu, prefill.cu). But heads longer than ATTENTION_MAX_DIM, and latents, whose
+// keys are the values, have no other form, whatever the cache's type.
 //
 // LANES lanes share a key: eight, or all for long heads. Each keeps every LANES-th group of four components, of ROWS queries,
 // the key and the value, in registers. With eight a warp thus reads four keys at a time, each load 128 bytes in a row. Those
 // that share keys run a softmax of their own; the block's end merges all. Bytes: 8 * head_dim for each visible key of a KV
-// head, for every ROWS queries; operations: 4 * head_dim * ROWS.
+// head, half of that for a latent, for every ROWS queries; operations: 4 * head_dim * ROWS.
 #include <type_traits>
 
 #include "cuda/attention/fp32.cuh"
@@ -15,6 +15,7 @@ enum { FP32_WARPS = 4, FP32_KEYS = 16 };
 template <int D> struct fp32_shape {
     static constexpr int LANES = D > ATTENTION_MAX_DIM ? 32 : 8, FOURS = D / 4 / LANES;
     static constexpr int PARTS = FP32_WARPS * 32 / LANES; // of a block's keys
+    static constexpr bool LATENT = D == ATTENTION_LATENT_DIM;
 };
 
 // Components c … c + 3 of a row; 0 from head_dim on. head_dim is even; where it is a multiple of 4, rows are aligned to 16
@@ -86,7 +87,7 @@ __device__ static inline void attend_key(struct lane_rows<D, ROWS> &rows, const 
 #pragma unroll
     for (int i = 0; i < FOURS; i++) {
         key[i] = load_four(k, (i * LANES + part) * 4, head_dim);
-        value[i] = load_four(v, (i * LANES + part) * 4, head_dim);
+        value[i] = fp32_shape<D>::LATENT ? key[i] : load_four(v, (i * LANES + part) * 4, head_dim);
     }
     const float k_scale = kv_scale(keys, slot), v_scale = kv_scale(values, slot);
 #pragma unroll
@@ -227,22 +228,25 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
                                                                        first_row, n_rows, split, n_splits);
 }
 
-int attend_fp32_rows(int head_dim)
+int attend_fp32_rows(const struct kv_cache *cache)
 {
-    return head_dim > 128 && head_dim <= ATTENTION_MAX_DIM ? 2 : 4;
+    return !cache->latent && cache->head_dim > 128 && cache->head_dim <= ATTENTION_MAX_DIM ? 2 : 4;
 }
 
-// Of long heads, which no method selects keys of.
+// Of long heads and of latents, which no method selects keys of.
+template <int D>
 static yalm_status launch_long(const struct attend *a, yalm_kv type, dim3 grid, int n, cudaStream_t stream, yalm_error *error)
 {
-    enum { D = ATTENTION_LONG_DIM };
     if (type == YALM_KV_FP32) {
         return LAUNCH(error, (attend_fp32<D, 4, struct seen, float>), grid, FP32_WARPS * 32, 0, stream, *a, n);
     }
     if (type == YALM_KV_FP16) {
         return LAUNCH(error, (attend_fp32<D, 4, struct seen, half>), grid, FP32_WARPS * 32, 0, stream, *a, n);
     }
-    return LAUNCH(error, (attend_fp32<D, 4, struct seen, int8_t>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+    if constexpr (!fp32_shape<D>::LATENT) {
+        return LAUNCH(error, (attend_fp32<D, 4, struct seen, int8_t>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+    }
+    return error_set(error, YALM_FAILED, "attention on the GPU: latents of int8, expected fp16 or fp32");
 }
 
 template <class SEEN>
@@ -257,13 +261,16 @@ static yalm_status launch(const struct attend *a, dim3 grid, int n, cudaStream_t
     return LAUNCH(error, (attend_fp32<256, 2, SEEN>), grid, FP32_WARPS * 32, 0, stream, *a, n);
 }
 
-yalm_status attend_fp32_launch(const struct attend *a, yalm_kv type, int n, int n_kv_heads, cudaStream_t stream,
+yalm_status attend_fp32_launch(const struct attend *a, const struct kv_cache *cache, int n, cudaStream_t stream,
                                yalm_error *error)
 {
-    const int rows = attend_fp32_rows(a->head_dim);
-    const dim3 grid((n * a->group + rows - 1) / rows, a->n_splits, n_kv_heads);
+    const int rows = attend_fp32_rows(cache);
+    const dim3 grid((n * a->group + rows - 1) / rows, a->n_splits, cache->n_kv_heads);
+    if (cache->latent) {
+        return launch_long<ATTENTION_LATENT_DIM>(a, cache->type, grid, n, stream, error);
+    }
     if (a->head_dim > ATTENTION_MAX_DIM) {
-        return launch_long(a, type, grid, n, stream, error);
+        return launch_long<ATTENTION_LONG_DIM>(a, cache->type, grid, n, stream, error);
     }
     return a->gathered.rows ? launch<struct seen_rows>(a, grid, n, stream, error)
                             : launch<struct seen>(a, grid, n, stream, error);

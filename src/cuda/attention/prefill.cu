@@ -471,7 +471,7 @@ yalm_status attention_prefill(const struct attention *attention, int n, void *at
     struct attend a;
     TRY(attend_make(&a, attention, attended, type, error));
     if (attend_fp32_does(attention->cache)) {
-        return attend_fp32_launch(&a, kv, n, n_kv_heads, stream, error);
+        return attend_fp32_launch(&a, attention->cache, n, stream, error);
     }
     return a.head_dim <= 64    ? launch_prefill<64>(&a, kv, n, n_kv_heads, stream, error)
            : a.head_dim <= 80  ? launch_prefill<80>(&a, kv, n, n_kv_heads, stream, error)

@@ -265,6 +265,7 @@ struct rotation {
     struct kv_policy policy;
     struct rope rope;
     int n_kv_heads, group, head_dim;
+    int n_still;           // a head's first components, which do not rotate
     int q_pitch, kv_pitch; // of q; of k and v
     bool still;            // no rotation
     float scale, growth;   // of queries
@@ -273,12 +274,13 @@ struct rotation {
 };
 
 // Puts a token's key, rotated, and value into their slots. A row of int8 needs its largest magnitude first. One warp makes it,
-// and rotates twice rather than keep what it rotated. All threads make other rows, a pair of components each.
+// and rotates twice rather than keep what it rotated. All threads make other rows, a pair of components each. Of a latent, whose
+// value is its key, only the last components rotate.
 template <class T>
 __device__ static inline void append(const struct rotation &r, const float *k, const float *v, size_t slot, const float2 *turns,
                                      const float *offset)
 {
-    const int half_dim = r.head_dim / 2;
+    const int half_dim = (r.head_dim - r.n_still) / 2;
     T *key = static_cast<T *>(r.layer.keys) + slot * r.head_dim, *value = static_cast<T *>(r.layer.values) + slot * r.head_dim;
     if constexpr (sizeof(T) == 1) {
         if (threadIdx.x / 32 == 0) {
@@ -291,12 +293,19 @@ __device__ static inline void append(const struct rotation &r, const float *k, c
             kv_store_row(value, r.layer.value_scales + slot, r.head_dim, [=](int i) { return v[i]; });
         }
     } else {
+        for (int i = (int)threadIdx.x; i < r.n_still; i += (int)blockDim.x) {
+            key[i] = from_float<T>(k[i]);
+        }
+        k += r.n_still;
+        key += r.n_still;
         for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
             const float2 both = rotate(k, i, half_dim, turns[i], 1.0f);
             key[i] = from_float<T>(both.x);
             key[i + half_dim] = from_float<T>(both.y);
-            value[i] = from_float<T>(v[i]);
-            value[i + half_dim] = from_float<T>(v[i + half_dim]);
+            if (v) {
+                value[i] = from_float<T>(v[i]);
+                value[i + half_dim] = from_float<T>(v[i + half_dim]);
+            }
         }
     }
 }
@@ -305,7 +314,7 @@ __device__ static inline void append(const struct rotation &r, const float *k, c
 template <class T>
 __device__ static inline void rotate_heads(const struct rotation &r, int t, int kv_head, int64_t position, const float2 *turns)
 {
-    const int half_dim = r.head_dim / 2;
+    const int half_dim = (r.head_dim - r.n_still) / 2;
     float scale = r.scale;
     if (r.growth > 0)
         scale *= 1.0f + r.growth * logf(1.0f + (float)(position / r.growth_context));
@@ -313,7 +322,7 @@ __device__ static inline void rotate_heads(const struct rotation &r, int t, int 
     const float *own_q = r.q + (size_t)t * r.q_pitch + (size_t)kv_head * r.group * r.head_dim;
     for (int j = (int)threadIdx.x; j < r.group * half_dim; j += (int)blockDim.x) {
         const int i = j % half_dim;
-        const size_t in_group = (size_t)(j / half_dim) * r.head_dim, head = q_at + in_group;
+        const size_t in_group = (size_t)(j / half_dim) * r.head_dim + r.n_still, head = q_at + in_group;
         const float2 q = rotate(own_q + in_group, i, half_dim, turns[i], scale);
         r.rotated_q[head + i] = q.x;
         r.rotated_q[head + i + half_dim] = q.y;
@@ -323,12 +332,19 @@ __device__ static inline void rotate_heads(const struct rotation &r, int t, int 
             r.sink_q[head + i + half_dim] = sink.y;
         }
     }
+    for (int j = (int)threadIdx.x; j < r.group * r.n_still; j += (int)blockDim.x) {
+        const size_t at = (size_t)(j / r.n_still) * r.head_dim + j % r.n_still;
+        r.rotated_q[q_at + at] = scale * own_q[at];
+        if (r.sink_q) {
+            r.sink_q[q_at + at] = scale * own_q[at];
+        }
+    }
 
     if (!r.k)
         return;
     const size_t from = (size_t)t * r.kv_pitch + (size_t)kv_head * r.head_dim;
-    append<T>(r, r.k + from, r.v + from, (size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position), turns,
-              r.key_offset ? r.key_offset + kv_head * r.head_dim : NULL);
+    append<T>(r, r.k + from, r.v ? r.v + from : NULL, (size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position),
+              turns, r.key_offset ? r.key_offset + kv_head * r.head_dim : NULL);
     const size_t to = ((size_t)t * r.n_kv_heads + kv_head) * r.head_dim;
     for (int i = (int)threadIdx.x; r.rotated_k && i < half_dim; i += (int)blockDim.x) {
         const float2 k = rotate(r.k + from, i, half_dim, turns[i], 1.0f);
@@ -344,7 +360,7 @@ template <class T> static __global__ void rope_append_kernel(struct rotation r)
     SHARED_DYNAMIC(float2, turns);
     grid_dependency_launch();
     grid_dependency_wait();
-    const int half_dim = r.head_dim / 2, t = (int)blockIdx.x;
+    const int half_dim = (r.head_dim - r.n_still) / 2, t = (int)blockIdx.x;
     const int64_t position = r.step->position + t, furthest = r.policy.span - 1;
     for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
         turns[i] = r.still ? float2{1, 0} : rotation_of(position, r.rope.inverse_frequency[i], r.rope.scale);
@@ -374,6 +390,7 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .n_kv_heads = cache->n_kv_heads,
         .group = r->n_heads / cache->n_kv_heads,
         .head_dim = cache->head_dim,
+        .n_still = r->rope.dims ? cache->head_dim - r->rope.dims : 0,
         .q_pitch = r->pitch ? r->pitch : r->n_heads * cache->head_dim,
         .kv_pitch = r->pitch ? r->pitch : cache->n_kv_heads * cache->head_dim,
         .still = r->still,

@@ -32,6 +32,7 @@ struct kv_cache {
     int n_layers, n_kv_heads, head_dim;
     struct kv_policy policy;
     float *key_scales = NULL, *value_scales = NULL; // (n_layers, n_kv_heads, policy.capacity) of int8, else NULL
+    bool latent = false;                            // a row is key and value in one, and `values` is `keys`; never of int8
 };
 
 // Of one position's key, or value, of one KV head.
@@ -41,8 +42,9 @@ static inline double kv_row_bytes(const struct kv_cache *cache)
 }
 
 struct rope {
-    const double *inverse_frequency; // (head_dim / 2), radians a position
+    const double *inverse_frequency; // (dims / 2), radians a position
     double scale;                    // on cos and sin
+    int dims = 0;                    // of a head, the last ones; 0: all
 };
 
 // One of the products that a launch computes together: y (rows) = w x + bias.
@@ -144,7 +146,7 @@ yalm_status join_experts(float *x, const float *shared, float *sum, const float 
 // keys and values into their slots.
 struct rope_append {
     const struct evaluation *step;
-    const float *q, *k, *v; // (n, n_heads, head_dim), (n, n_kv_heads, head_dim) twice; k NULL: queries only
+    const float *q, *k, *v; // (n, n_heads, head_dim), (n, n_kv_heads, head_dim) twice; k NULL: queries only; v: not of latents
     float *rotated_q;       // (n, n_heads, head_dim), times 1 / sqrt(head_dim)
     float *sink_q;          // likewise, rotated to policy.span - 1, where kv_sinks_apart(); NULL where policy.n_sinks == 0
     const struct kv_cache *cache; // host memory
@@ -185,6 +187,11 @@ yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float
 yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias, const float *y, cudaStream_t stream,
                             yalm_error *error, const struct upcoming *next = NULL, int n = 1);
 
+// y[t][h] = [w_h x[t][h]; the last `kept` of x[t][h]], of `type`, for n tokens and `heads` heads (heads.cu): w_h are w's rows of
+// head h, all of one number, and floats. x: (n, heads, x_dim), of which w_h takes the first w->cols; y: (n, heads, rows + kept).
+yalm_status multiply_heads(void *y, enum dtype type, const float *x, int x_dim, const struct matrix *w, int heads, int kept,
+                           int n, cudaStream_t stream, yalm_error *error);
+
 // ------------------------------------------------------------------------------------------ experts (experts.cu)
 
 // to[t] += Σ_e weight_e expert_e(rmsnorm(x[t])), to may be x, over the n_active best of the router's choice (the rules of
@@ -215,8 +222,12 @@ yalm_status experts_run(float *to, const float *x, const struct experts *e, int 
 
 // ------------------------------------------------------------------------------------------ attention (attention_*.cu)
 
-// Of a head: of what is fast, and what methods know; of any.
-enum { ATTENTION_MAX_DIM = 256, ATTENTION_LONG_DIM = 512 };
+// Of a head: of what is fast, and what methods know; of any; of a latent with what of keys rotates.
+enum { ATTENTION_MAX_DIM = 256, ATTENTION_LONG_DIM = 512, ATTENTION_LATENT_DIM = 640 };
+static inline int attention_most_dim(bool latent)
+{
+    return latent ? ATTENTION_LATENT_DIM : ATTENTION_LONG_DIM;
+}
 
 // softmax(q Kᵀ) V, per query head over the keys that its token sees (engine/kv_cache.h), the sinks apart with sink_q.
 struct attention {

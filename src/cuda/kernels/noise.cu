@@ -12,7 +12,7 @@ static __device__ float noise(uint64_t seed, uint64_t index)
 }
 
 // Block (i, head), two warps: position + i of one layer's one KV head, the first warp its key and the second its value. Writes
-// a row each.
+// a row each; of a latent, which is both, there is the first warp alone.
 template <class T>
 static __global__ void noise_kernel(struct kv_layer all, struct kv_policy policy, int head_dim, int64_t position, uint64_t seed)
 {
@@ -29,6 +29,6 @@ static __global__ void noise_kernel(struct kv_layer all, struct kv_policy policy
 yalm_status fill_noise(const struct kv_cache *c, int64_t position, int n, uint64_t seed, cudaStream_t stream, yalm_error *error)
 {
     const dim3 grid(n, c->n_layers * c->n_kv_heads);
-    return LAUNCH_KV(c->type, error, noise_kernel, grid, 64, 0, stream, kv_layer_of(c, 0), c->policy, c->head_dim, position,
-                     seed);
+    return LAUNCH_KV(c->type, error, noise_kernel, grid, c->latent ? 32 : 64, 0, stream, kv_layer_of(c, 0), c->policy,
+                     c->head_dim, position, seed);
 }

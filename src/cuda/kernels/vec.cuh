@@ -55,6 +55,17 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
     return __float2bfloat16_rn(x);
 }
 
+__device__ static inline void store_as(void *to, enum dtype type, int64_t at, float x)
+{
+    if (type == DTYPE_FP16) {
+        static_cast<half *>(to)[at] = __float2half_rn(x);
+    } else if (type == DTYPE_BF16) {
+        static_cast<__nv_bfloat16 *>(to)[at] = __float2bfloat16_rn(x);
+    } else {
+        static_cast<float *>(to)[at] = x;
+    }
+}
+
 // Elements 2i and 2i + 1 of a pack of 16-bit ones, from the word that has both.
 template <class T> __device__ __forceinline__ float2 word_to_floats(unsigned word);
 template <> __device__ __forceinline__ float2 word_to_floats<half>(unsigned word)

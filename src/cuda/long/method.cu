@@ -35,9 +35,9 @@ yalm_status method_check(const struct model_config *config, const struct model_w
                          "dense attention alone (-d cpu has all)",
                          options->attention);
     if (!recipe_selects(&outline))
-        return error_set(error, YALM_USAGE,
-                         "attention: found %s, but this model's scores fall with the distance (ALiBi): use dense",
-                         options->attention);
+        return error_set(error, YALM_USAGE, "attention: found %s, but this model's %s: use dense", options->attention,
+                         outline.traits & TRAIT_LATENT ? "tokens keep latents, not keys (MLA)"
+                                                       : "scores fall with the distance (ALiBi)");
     return table->check(config, options, error);
 }
 

@@ -201,7 +201,7 @@ size_t slab_bytes(const struct model_config *c, const struct model_weights *w)
             &l->q,           &l->k,           &l->v,          &l->output_gate, &l->o,
             &ffn->gate,      &ffn->up,        &ffn->down,     &l->input_gate,  &l->input_projection,
             &scan->c,        &scan->b,        &scan->x,       &scan->z,        &scan->o,
-            &delta->decay_a, &delta->decay_b, &delta->gate_a, &delta->gate_b};
+            &delta->decay_a, &delta->decay_b, &delta->gate_a, &delta->gate_b,  &l->latent.q_a};
         for (const struct matrix *m : matrices) {
             const size_t bytes = m->rows > 0 ? slab_for(m) : 0;
             most = bytes > most ? bytes : most;
