@@ -76,11 +76,6 @@ static int set_up_kda(void **state)
     (void)state;
     struct model_config config = config_of();
     give_kda(&config, 4);
-    if (strcmp(sessions_device, "cpu") == 0)
-        return make(&config);
-    config.latent = (struct latent_config){0}; // which a GPU does not have
-    config.n_kv_heads = KV_HEADS;
-    config.head_dim = 8;
     return make(&config);
 }
 
@@ -372,7 +367,6 @@ static void test_filled_caches(void **state)
     yalm_session_close(session);
 }
 
-// For KDA: models that have it have latents, too, which a GPU lacks. (tests/cuda/test_devices.py compares the other layers.)
 static void test_logits_are_the_cpus(void **state)
 {
     (void)state;
@@ -417,7 +411,7 @@ int main(int argc, char **argv)
     if (strcmp(sessions_device, "cpu") != 0) { // scans in attention's place add nothing to those beside it
         failed += cmocka_run_group_tests_name("a convolution alone", of_layers, set_up_convolution, tear_down);
         failed += cmocka_run_group_tests_name("scans beside attention", of_layers, set_up_beside, tear_down);
-        return failed + cmocka_run_group_tests_name("KDA", of_layers, set_up_kda, tear_down);
+        return failed + cmocka_run_group_tests_name("KDA between latents", of_layers, set_up_kda, tear_down);
     }
     failed += cmocka_run_group_tests_name("a convolution alone", tests, set_up_convolution, tear_down);
     failed += cmocka_run_group_tests_name("scans", tests, set_up_scan, tear_down);

@@ -40,8 +40,8 @@ static const struct kind_of_model kinds[] = {
     {DTYPE_FP16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "sparq", LLAMA},
     {DTYPE_BF16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", GEMMA},
     {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT8, "dense", GEMMA},
-    {DTYPE_Q8, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", GEMMA},
     {DTYPE_BF16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", LATENTS},
+    {DTYPE_Q8, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", GEMMA},
     {DTYPE_BF16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", OLDER},
     {DTYPE_Q8, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", OLDER},
 };
@@ -93,8 +93,6 @@ static yalm_session *open_session(const struct random_model *m, const struct kin
     yalm_session *session = yalm_session_open(&m->model, &options, &error);
     if (!session && error.status == YALM_USAGE && strstr(error.text, "activations"))
         return NULL; // these weights have no such activations
-    if (!session && on_gpu() && kind->sort == LATENTS)
-        return NULL; // the CPU alone has such
     if (!session)
         fail_msg("%s", error.text);
     return session;
