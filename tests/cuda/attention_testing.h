@@ -13,6 +13,7 @@ struct attention_case {
     double range;             // of queries and keys
     double value_range = 1.0; // of values
     bool spread = false;      // the values' rows differ in magnitude: by 10^4 and less
+    bool latent = false;      // keys are the values
     double slope = 0;         // of the first head's scores with the distance, half of it of the next one's, and so on
 };
 
@@ -159,6 +160,7 @@ static inline void attention_open(struct attention_fixture *f, const struct atte
     f->cache.n_layers = 2;
     f->cache.n_kv_heads = c.n_kv_heads;
     f->cache.head_dim = c.head_dim;
+    f->cache.latent = c.latent;
     f->cache.policy = kv_policy_make(c.context, c.window, c.n_sinks > 0, c.n_sinks, c.chunk);
     const size_t n = (size_t)c.n * c.n_heads * c.head_dim;
     const double scale = c.range / sqrt(c.head_dim);
@@ -171,12 +173,15 @@ static inline void attention_open(struct attention_fixture *f, const struct atte
         }
     }
     f->keys = cache_values(f, &seed, c.range);
-    f->values = cache_values(f, &seed, c.value_range);
+    f->values = c.latent ? f->keys : cache_values(f, &seed, c.value_range);
     for (size_t i = 0; c.spread && i < f->values.size(); i++) {
         f->values[i] *= (float)pow(10, -(double)(i / c.head_dim % 5));
     }
     f->cache.keys = cache_upload(f, &f->keys, &f->cache.key_scales);
-    f->cache.values = cache_upload(f, &f->values, &f->cache.value_scales);
+    f->cache.values = c.latent ? f->cache.keys : cache_upload(f, &f->values, &f->cache.value_scales);
+    if (c.latent) { // as the cache's type has them
+        f->values = f->keys;
+    }
     f->step = device_copy(std::vector<struct evaluation>{{c.position, c.n, 0}});
     f->attention = {f->step, device_copy(f->q), c.n_sinks > 0 ? device_copy(f->sink_q) : NULL, &f->cache, 1, c.n_heads};
     std::vector<float> slopes(c.n_heads);
@@ -195,7 +200,9 @@ static inline void attention_open(struct attention_fixture *f, const struct atte
 static inline void attention_close(struct attention_fixture *f)
 {
     cudaFree(f->cache.keys);
-    cudaFree(f->cache.values);
+    if (!f->c.latent) {
+        cudaFree(f->cache.values);
+    }
     cudaFree(f->cache.key_scales);
     cudaFree(f->cache.value_scales);
     cudaFree(f->step);

@@ -117,9 +117,22 @@ static void slopes(void **)
 {
     for (yalm_kv type : types) {
         for (int dim : {64, 80, 128, 250, 320}) {
-            run({type, 3, 3, dim, 512, 0, 0, 8, 300, 1, 2.0, 1.0, false, 0.5}, 3);
-            run({type, 2, 2, dim, 512, 40, 0, 8, 200, 1, 2.0, 1.0, false, 0.25}, 3); // in a ring
+            run({type, 3, 3, dim, 512, 0, 0, 8, 300, 1, 2.0, 1.0, false, false, 0.5}, 3);
+            run({type, 2, 2, dim, 512, 40, 0, 8, 200, 1, 2.0, 1.0, false, false, 0.25}, 3); // in a ring
         }
+    }
+}
+
+// Rows that are key and value in one: few heads and many, of any rank, in a ring, and beside sinks.
+static void latents(void **)
+{
+    for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32}) {
+        for (int dim : {10, 24, 130, 320, 576, 640}) {
+            run({type, 5, 1, dim, 512, 0, 0, 8, 300, 1, 2.0, 2.0, false, true}, dim == 576 ? 16 : 3);
+        }
+        run({type, 1, 1, 34, 512, 0, 0, 8, 7, 1, 2.0, 2.0, false, true}, 1);
+        run({type, 16, 1, 30, 4096, 17, 0, 9, 60, 1, 2.0, 2.0, false, true}, 4);
+        run({type, 6, 1, 30, 40, 0, 4, 8, 1000, 1, 2.0, 2.0, false, true}, 4);
     }
 }
 
@@ -134,6 +147,10 @@ static void refusals(void **)
     const struct decode_plan plan = {1, 0};
     assert_int_equal(attention_decode(&attention, &plan, NULL, NULL, 0, &error), YALM_BAD_MODEL);
     assert_non_null(strstr(error.text, "514"));
+    cache.head_dim = 642;
+    cache.latent = true;
+    assert_int_equal(attention_decode(&attention, &plan, NULL, NULL, 0, &error), YALM_BAD_MODEL);
+    assert_non_null(strstr(error.text, "642, expected an even number of at most 640"));
 }
 
 int main(void)
@@ -142,7 +159,8 @@ int main(void)
         cmocka_unit_test(groups),       cmocka_unit_test(head_dims),
         cmocka_unit_test(lengths),      cmocka_unit_test(windows_and_rings),
         cmocka_unit_test(large_scores), cmocka_unit_test(value_ranges),
-        cmocka_unit_test(slopes),       cmocka_unit_test(refusals),
+        cmocka_unit_test(slopes),       cmocka_unit_test(latents),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,9 +118,18 @@ static void slopes(void **)
 {
     for (yalm_kv type : types) {
         for (int dim : {64, 80, 128, 250, 320}) {
-            run({type, 3, 3, dim, 256, 0, 0, 64, 70, 40, 2.0, 1.0, false, 0.5});
-            run({type, 2, 2, dim, 256, 40, 0, 64, 70, 40, 2.0, 1.0, false, 0.25}); // in a ring
+            run({type, 3, 3, dim, 256, 0, 0, 64, 70, 40, 2.0, 1.0, false, false, 0.5});
+            run({type, 2, 2, dim, 256, 40, 0, 64, 70, 40, 2.0, 1.0, false, false, 0.25}); // in a ring
         }
+    }
+}
+
+static void latents(void **)
+{
+    for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32}) {
+        run({type, 5, 1, 24, 256, 0, 0, 64, 70, 21, 2.0, 2.0, false, true});
+        run({type, 3, 1, 576, 256, 0, 0, 64, 20, 6, 2.0, 2.0, false, true});
+        run({type, 4, 1, 30, 40, 0, 4, 9, 39, 9, 2.0, 2.0, false, true}); // sinks, apart for some tokens
     }
 }
 
@@ -159,6 +168,7 @@ int main(void)
         cmocka_unit_test(lengths),          cmocka_unit_test(windows_and_rings),
         cmocka_unit_test(large_scores),     cmocka_unit_test(value_ranges),
         cmocka_unit_test(types_of_outputs), cmocka_unit_test(slopes),
+        cmocka_unit_test(latents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

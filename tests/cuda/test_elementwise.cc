@@ -207,6 +207,77 @@ static void assert_appended(const struct rope_case &c, const struct kv_cache *ca
     }
 }
 
+// Of latents the last `rotary` components rotate, what stands before them is only scaled in queries; and there are no values.
+static void run_latents(yalm_kv type, int rank, int rotary, const struct kv_policy &policy, int64_t position)
+{
+    enum { N = 3, HEADS = 5 };
+    uint64_t seed = 7;
+    const int d = rank + rotary;
+    const double rope_scale = 1.25, scale = 0.3;
+    const std::vector<float> q = random_floats(&seed, (size_t)N * HEADS * d, 3), k = random_floats(&seed, (size_t)N * d, 2);
+    std::vector<double> frequency(rotary / 2);
+    for (int i = 0; i < rotary / 2; i++) {
+        frequency[i] = pow(10000, -2.0 * i / rotary);
+    }
+    const size_t n_cached = (size_t)policy.capacity * d;
+    struct kv_cache cache = {type, device_nan<float>(n_cached), NULL, 1, 1, d, policy};
+    cache.values = cache.keys;
+    cache.latent = true;
+    struct rope_append r = {};
+    struct evaluation *step = device_copy(std::vector<struct evaluation>{{position, N, 0}});
+    double *device_frequency = device_copy(frequency);
+    float *device_q = device_copy(q), *device_k = device_copy(k), *queries = device_nan<float>(q.size()),
+          *sinks = device_nan<float>(q.size());
+    r.step = step, r.q = device_q, r.k = device_k, r.rotated_q = queries, r.sink_q = sinks, r.cache = &cache;
+    r.rope = {device_frequency, rope_scale, rotary};
+    r.n_heads = HEADS;
+    r.scale = (float)scale;
+    yalm_error error = {};
+    assert_ok(rope_append(&r, N, 0, &error), error);
+    assert_cuda(cudaDeviceSynchronize());
+    const std::vector<double> keys = values_of(type == YALM_KV_FP32 ? DTYPE_FP32 : DTYPE_FP16, cache.keys, n_cached);
+    const std::vector<float> found = host_copy(queries, q.size()), found_sink = host_copy(sinks, q.size());
+    for (int i = 0; i < N * HEADS; i++) {
+        const int64_t at = position + i / HEADS, furthest = policy.span - 1;
+        const float *from = &q[(size_t)i * d];
+        const std::vector<float> *const all[] = {&found, &found_sink};
+        for (int which = 0; which < (policy.n_sinks > 0 ? 2 : 1); which++) {
+            const float *to = &(*all[which])[(size_t)i * d];
+            for (int c = 0; c < rank; c++) {
+                assert_near(to[c], scale * from[c], 1e-6, "latent of a query", i, c);
+            }
+            assert_turned(to + rank, from + rank, rotary, frequency, which && at > furthest ? furthest : at, rope_scale * scale,
+                          "query");
+        }
+    }
+    for (int t = 0; t < N; t++) {
+        const size_t slot = kv_slot(&policy, position + t);
+        std::vector<float> row(keys.begin() + slot * d, keys.begin() + (slot + 1) * d);
+        for (int c = 0; c < rank; c++) {
+            assert_near(row[c], k[(size_t)t * d + c], type == YALM_KV_FP32 ? 0 : 0x1p-10, "latent", t, c);
+        }
+        for (int i = 0; i < rotary / 2; i++) {
+            double re, im;
+            turned(&re, &im, &k[(size_t)t * d + rank], i, rotary / 2, (double)(position + t) * frequency[i], rope_scale);
+            assert_near(row[rank + i], re, 0x1p-9, "key", t, i);
+            assert_near(row[rank + rotary / 2 + i], im, 0x1p-9, "key", t, i);
+        }
+    }
+    for (void *memory : {cache.keys, (void *)step, (void *)device_frequency, (void *)device_q, (void *)device_k,
+                         (void *)queries, (void *)sinks}) {
+        cudaFree(memory);
+    }
+}
+
+static void test_latents(void **)
+{
+    for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32}) {
+        run_latents(type, 24, 6, kv_policy_make(9, 0, false, 0, 4), 5);
+        run_latents(type, 512, 64, kv_policy_make(9, 0, false, 0, 4), 0);
+        run_latents(type, 33, 2, kv_policy_make(10, 0, true, 4, 3), 8); // past the span, with sinks
+    }
+}
+
 // One row of a cache of int8 against what should be in it, to `tolerance` of its largest component. exact: to the bit, for what
 // was only rounded.
 static void assert_integers(const int8_t *row, float scale, const std::vector<double> &expected, double tolerance, bool exact,
@@ -398,9 +469,9 @@ static void test_policy(void **)
 
 int main(void)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_embed),      cmocka_unit_test(test_rmsnorm),
-                                cmocka_unit_test(test_silu),       cmocka_unit_test(test_rope),
-                                cmocka_unit_test(test_saturation), cmocka_unit_test(test_odd_rows),
-                                cmocka_unit_test(test_policy),     cmocka_unit_test(test_rmsnorm_heads)};
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_embed),    cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_silu),
+        cmocka_unit_test(test_rope),     cmocka_unit_test(test_latents), cmocka_unit_test(test_saturation),
+        cmocka_unit_test(test_odd_rows), cmocka_unit_test(test_policy),  cmocka_unit_test(test_rmsnorm_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

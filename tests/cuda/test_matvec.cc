@@ -156,6 +156,56 @@ static void test_unaligned(void **)
     }
 }
 
+// Of each head its rows, of its part of x; each of several tokens with the bits that it has alone.
+static void run_heads(enum dtype type, int heads, int rows, int cols, int x_dim, int kept, int n, enum dtype y_type)
+{
+    uint64_t seed = (uint64_t)cols * 8 + rows;
+    const int y_dim = rows + kept;
+    const struct weights w = random_weights(&seed, type, heads * rows, cols);
+    const std::vector<float> x = random_floats(&seed, (size_t)n * heads * x_dim, 2);
+    float *device_x = device_copy(x), *y = device_nan<float>((size_t)n * heads * y_dim);
+    yalm_error error = {};
+    assert_ok(multiply_heads(y, y_type, device_x, x_dim, &w.device, heads, kept, n, 0, &error), error);
+    assert_cuda(cudaDeviceSynchronize());
+    const size_t floats = (size_t)n * heads * y_dim;
+    const std::vector<float> found = y_type == DTYPE_FP32 ? host_copy(y, floats) : std::vector<float>();
+    const std::vector<half> halves =
+        y_type == DTYPE_FP16 ? host_copy(reinterpret_cast<const half *>(y), floats) : std::vector<half>();
+    for (int i = 0; i < n * heads; i++) {
+        const std::vector<double> own(x.begin() + (size_t)i * x_dim, x.begin() + (size_t)i * x_dim + cols);
+        for (int r = 0; r < y_dim; r++) {
+            double magnitude = 0;
+            const double expected =
+                r < rows ? dot(&w, i % heads * rows + r, own, &magnitude) : x[(size_t)i * x_dim + x_dim - y_dim + r];
+            const size_t at = (size_t)i * y_dim + r;
+            const double rounding = y_type == DTYPE_FP16 ? 0x1p-11 * fabs(expected) : 0;
+            assert_near(y_type == DTYPE_FP16 ? __half2float(halves[at]) : found[at], expected,
+                        sum_error(cols) * (magnitude + 1) + rounding, dtype_names[type], i, r);
+        }
+    }
+    float *alone = device_nan<float>((size_t)heads * y_dim);
+    const size_t last = (size_t)(n - 1) * heads;
+    assert_ok(multiply_heads(alone, DTYPE_FP32, device_x + last * x_dim, x_dim, &w.device, heads, kept, 1, 0, &error), error);
+    assert_cuda(cudaDeviceSynchronize());
+    const std::vector<float> of_last = host_copy(alone, (size_t)heads * y_dim);
+    assert_true(y_type != DTYPE_FP32 || std::equal(of_last.begin(), of_last.end(), found.begin() + last * y_dim));
+    free_weights(&w);
+    for (float *memory : {device_x, y, alone}) {
+        cudaFree(memory);
+    }
+}
+
+static void test_heads(void **)
+{
+    for (enum dtype type : float_types) {
+        run_heads(type, 3, 40, 24, 40, 16, 1, DTYPE_FP32); // queries to latents
+        run_heads(type, 2, 17, 33, 35, 2, 11, DTYPE_FP32);
+        run_heads(type, 4, 20, 40, 56, 0, 9, DTYPE_FP16); // what comes out, to heads
+        run_heads(type, 1, 1, 1, 1, 0, 2, DTYPE_FP32);
+        run_heads(type, 2, 64, 512, 576, 0, 8, DTYPE_FP32);
+    }
+}
+
 static void test_refusals(void **)
 {
     yalm_error error = {};
@@ -173,7 +223,8 @@ static void test_refusals(void **)
 
 int main(void)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_norm), cmocka_unit_test(test_gated), cmocka_unit_test(test_residual),
-                                cmocka_unit_test(test_unaligned), cmocka_unit_test(test_refusals)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_norm),     cmocka_unit_test(test_gated),
+                                cmocka_unit_test(test_residual), cmocka_unit_test(test_unaligned),
+                                cmocka_unit_test(test_heads),    cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
