@@ -274,8 +274,8 @@ struct rotation {
 };
 
 // Puts a token's key, rotated, and value into their slots. A row of int8 needs its largest magnitude first. One warp makes it,
-// and rotates twice rather than keep what it rotated. All threads make other rows, a pair of components each. Of a latent, whose
-// value is its key, only the last components rotate.
+// and rotates twice rather than keep what it rotated. All threads make other rows, a pair of components each. Of a latent only
+// the last components rotate, and there is no value.
 template <class T>
 __device__ static inline void append(const struct rotation &r, const float *k, const float *v, size_t slot, const float2 *turns,
                                      const float *offset)

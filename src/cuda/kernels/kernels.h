@@ -187,8 +187,9 @@ yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float
 yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias, const float *y, cudaStream_t stream,
                             yalm_error *error, const struct upcoming *next = NULL, int n = 1);
 
-// y[t][h] = [w_h x[t][h]; the last `kept` of x[t][h]], of `type`, for n tokens and `heads` heads (heads.cu): w_h are w's rows of
-// head h, all of one number, and floats. x: (n, heads, x_dim), of which w_h takes the first w->cols; y: (n, heads, rows + kept).
+// y[t][h] = [w_h x[t][h]; the last `kept` of x[t][h]], of `type`, for n tokens and `heads` heads (heads.cu). w (heads * rows,
+// cols) is of floats, w_h its rows of head h. x: (n, heads, x_dim), of which w_h takes the first cols; y: (n, heads, rows +
+// kept).
 yalm_status multiply_heads(void *y, enum dtype type, const float *x, int x_dim, const struct matrix *w, int heads, int kept,
                            int n, cudaStream_t stream, yalm_error *error);
 

@@ -1,9 +1,9 @@
 // Products head by head, of models that keep latents: queries are brought to the latents, and what attention finds there to
 // each head's values. Inputs are floats, of many tokens, too: rounded to 16 bits they would move scores.
 //
-// A warp has ROWS rows of a head and up to SEVERAL tokens; its lanes take the columns by turns. A token's sums have one order,
-// however many come along. Bytes: the matrix once for SEVERAL tokens, for most of them from the L2 cache; operations: 2 * rows *
-// cols a token.
+// A warp has HEADS_ROWS rows of a head and up to SEVERAL tokens; its lanes take the columns by turns. A token's sums have one
+// order, however many come along. Bytes: the matrix once for SEVERAL tokens, for most of them from the L2 cache; operations:
+// 2 * rows * cols a token.
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vec.cuh"
