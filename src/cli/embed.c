@@ -169,8 +169,6 @@ static yalm_session *open_for(const struct options *options, const yalm_model *m
     yalm_session_options how = session_options(options);
     if (how.context == 0 && lines->longest > USUAL - ADDED)
         how.context = lines->longest < trained - ADDED ? lines->longest + ADDED : trained;
-    if (strcmp(how.device, "auto") == 0)
-        how.device = "cpu"; // which alone can
     return open_session(options, model, &how, options->quiet, error);
 }
 

@@ -64,32 +64,12 @@ static int usable_cores(void)
     return n < MAX_COPY_THREADS ? n : MAX_COPY_THREADS;
 }
 
-// What the model has that the CPU alone computes; NULL: nothing.
-static const char *of_the_cpu(const struct model_config *config, const struct recipe *outline)
-{
-    const struct {
-        unsigned ops, traits;
-        const char *what;
-    } facts[] = {
-        {0, TRAIT_BOTH_WAYS, "attention both ways"},
-        {0, config->n_token_types > 0 ? (unsigned)TRAIT_ROWS : 0u, "types of tokens"},
-    };
-    for (const auto &fact : facts)
-        if ((outline->ops & fact.ops) || (outline->traits & fact.traits))
-            return fact.what;
-    return NULL;
-}
-
 // The model's steps; of a rank's share what has been tried with several.
 static yalm_status check_steps(const struct model_config *config, const struct model_weights *weights, yalm_error *error)
 {
     const unsigned alone =
         1u << OP_RECUR | 1u << OP_CONVOLVE | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_SCALE | 1u << OP_MIX_INPUTS;
     const struct recipe outline = recipe_outline(config, weights);
-    const char *const what = of_the_cpu(config, &outline);
-    if (what)
-        return error_set(error, YALM_USAGE, "device cuda: this model has %s, which the GPU does not run (-d cpu runs it)",
-                         what);
     if (!config->all_heads || (!(outline.ops & alone) && !(outline.traits & (TRAIT_OTHERS_KEYS | TRAIT_WIDTH | TRAIT_VALUES))))
         return YALM_OK;
     return error_set(error, YALM_USAGE,
@@ -131,8 +111,9 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
         options->n_threads = usable_cores();
     if (options->n_threads_batch == 0)
         options->n_threads_batch = options->n_threads;
+    const int most = config->bidirectional ? MAX_CHUNK : DEFAULT_CHUNK; // such texts are read at once
     if (options->chunk == 0)
-        options->chunk = options->context < DEFAULT_CHUNK ? options->context : DEFAULT_CHUNK;
+        options->chunk = options->context < most ? options->context : most;
     if (options->chunk > MAX_CHUNK)
         return error_set(error, YALM_USAGE, "chunk: found %d, expected at most %d on the GPU", options->chunk, MAX_CHUNK);
     return YALM_OK;

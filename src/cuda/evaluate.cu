@@ -68,6 +68,17 @@ static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *erro
     return YALM_OK;
 }
 
+// Where the tokens' texts lie, on its way to the device.
+static yalm_status copy_texts(struct cuda_state *s, const struct batch *batch, yalm_error *error)
+{
+    for (int t = 0; t < batch->n; t++)
+        s->texts_host[t] = {batch->texts[t].first, s->config->bidirectional ? batch->texts[t].last : t + 1,
+                            batch->types ? batch->types[t] : 0};
+    s->step_host->texts = s->texts;
+    TRY_CUDA(cudaMemcpyAsync(s->texts, s->texts_host, batch->n * sizeof *s->texts, cudaMemcpyHostToDevice, s->stream));
+    return YALM_OK;
+}
+
 // What the kernels read, on its way to the device before them.
 static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
@@ -75,6 +86,8 @@ static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, ya
     *s->step_host = {batch->position, batch->n, (int16_t)s->carried.from, (int16_t)s->carried.to};
     if (method_applies(s, batch->n, batch->position))
         s->step_host->choice = method_choice(s, batch->position);
+    if (batch->texts)
+        TRY(copy_texts(s, batch, error));
     s->step_host[1] = {batch->position + batch->n - 1, 1}; // of the last token alone
     TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, 2 * sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
     if (batch->tokens) {

@@ -164,10 +164,11 @@ static yalm_status begin(const struct pass *r, const struct step *step, yalm_err
     if (s->method)
         TRY(method_begin(s, r->selective, error));
     TRY(embed(s->x, step->table, s->tokens, r->n, s->stream, error, step->number));
-    const struct matrix *positions = &s->weights->weights.positions;
-    return positions->data ? add_positions(s->x, static_cast<const float *>(positions->data), s->step, s->turns, r->n,
-                                           positions->cols, s->stream, error)
-                           : YALM_OK;
+    const struct model_weights *w = &s->weights->weights;
+    return step->traits & TRAIT_ROWS
+               ? add_rows(s->x, static_cast<const float *>(w->positions.data), static_cast<const float *>(w->token_types.data),
+                          s->step, s->turns, r->n, step->table->cols, s->stream, error)
+               : YALM_OK;
 }
 
 static yalm_status norm_stream(const struct pass *r, const struct step *step, yalm_error *error)

@@ -1,6 +1,6 @@
 // Queues a recipe's steps (recipe.h) on the session's stream, with what concerns every one alike: sums among ranks; and keeps
 // what tokens have become.
-#include "cuda/ops.h"
+#include "cuda/product_ops.h"
 #include "cuda/shares.h"
 
 static yalm_status queue_all(const struct pass *r, int first, int last, yalm_error *error)
@@ -32,13 +32,14 @@ yalm_status cuda_classify(struct cuda_state *s, float *logits, const float *x, i
 yalm_status cuda_keep_hidden(struct cuda_state *s, const struct batch *batch, int first, int n, yalm_error *error)
 {
     const size_t dim = s->config->hidden_dim;
-    const float *norm = s->config->mtp.normed ? s->weights->weights.norm : NULL;
+    const struct model_weights *w = &s->weights->weights;
+    const struct norm norm = {s->config->mtp.normed || batch->normed ? w->norm : NULL, w->norm_bias};
     if (!batch->hidden)
         return YALM_OK;
-    if (norm)
-        TRY(rmsnorm(s->h, DTYPE_FP32, s->x, norm, s->config->norm_eps, n, (int)dim, s->stream, error));
-    TRY_CUDA(cudaMemcpyAsync(batch->hidden + first * dim, norm ? s->h : s->x, n * dim * sizeof(float), cudaMemcpyDeviceToHost,
-                             s->stream));
+    if (norm.weight)
+        TRY(normalise(s, s->h, DTYPE_FP32, s->x, &norm, n, (int)dim, false, error));
+    TRY_CUDA(cudaMemcpyAsync(batch->hidden + first * dim, norm.weight ? s->h : s->x, n * dim * sizeof(float),
+                             cudaMemcpyDeviceToHost, s->stream));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
     return YALM_OK;
 }

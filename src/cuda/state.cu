@@ -95,6 +95,8 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
                  inputs = chunk * width[BUFFER_INPUTS];
     take(b, s->step, SEVERAL, sizeof *s->step);
     take(b, s->tokens, chunk, sizeof *s->tokens);
+    if (c->pooling != POOLING_NONE || c->scores)
+        take(b, s->texts, chunk, sizeof *s->texts);
     take(b, s->inverse_frequency, config_n_kinds(c) * (size_t)longest_half(s), sizeof(double));
     take(b, s->x, chunk * dim, sizeof(float));
     take(b, s->h, chunk * largest(dim, largest(width[BUFFER_LATENT], width[BUFFER_HEADS])), sizeof(float));
@@ -298,6 +300,9 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
     TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->step_host), SEVERAL * sizeof *s->step_host, cudaHostAllocDefault));
     TRY_CUDA(
         cudaHostAlloc(reinterpret_cast<void **>(&s->tokens_host), s->chunk * sizeof *s->tokens_host, cudaHostAllocDefault));
+    if (s->texts)
+        TRY_CUDA(
+            cudaHostAlloc(reinterpret_cast<void **>(&s->texts_host), s->chunk * sizeof *s->texts_host, cudaHostAllocDefault));
     TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->sampled), sizeof *s->sampled, cudaHostAllocDefault));
     TRY(state_fill(s, plan->weights, error));
     s->several = !s->method && !s->step_plan && !plan->group;
@@ -337,7 +342,7 @@ void cuda_state_close(struct cuda_state *s)
     matmul_close(s->matmul);
     for (int i = 0; i < s->blocks.n; i++)
         cudaFree(s->blocks.taken[i]);
-    void *const pinned[] = {s->step_host, s->tokens_host, s->sampled};
+    void *const pinned[] = {s->step_host, s->tokens_host, s->texts_host, s->sampled};
     for (void *p : pinned)
         if (p)
             cudaFreeHost(p);

@@ -100,11 +100,12 @@ struct cuda_state {
 
     // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first
     // operations. Steps are (SEVERAL), one for each token apart; of others the first counts.
-    struct evaluation *step_host, *step; // pinned; device
-    int32_t *tokens_host, *tokens;       // (chunk): pinned; device
-    cudaEvent_t copied;                  // pinned memory may be written again
-    cudaEvent_t passed;                  // what other sessions' streams wait for (together.cu)
-    struct sampled *sampled;             // pinned
+    struct evaluation *step_host, *step;   // pinned; device
+    int32_t *tokens_host, *tokens;         // (chunk): pinned; device
+    struct text_token *texts_host, *texts; // (chunk): likewise, of models that make vectors or scores of texts; else NULL
+    cudaEvent_t copied;                    // pinned memory may be written again
+    cudaEvent_t passed;                    // what other sessions' streams wait for (together.cu)
+    struct sampled *sampled;               // pinned
     const float *last_logits; // (vocab_size), the last token's; of a batch apart the first's, and the others' behind them
     const float *fetched;     // where logits have been copied to last; NULL: nowhere yet
 

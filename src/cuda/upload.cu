@@ -185,6 +185,7 @@ static void place_ends(struct layout *l, struct model_weights *w, const struct m
     const bool tied = w->classifier.data == w->embedding.data;
     place_matrix(l, &w->embedding);
     place_matrix(l, &w->positions);
+    place_matrix(l, &w->token_types);
     place_vector(l, w->embedding_norm, c->hidden_dim);
     place_vector(l, w->embedding_norm_bias, c->hidden_dim);
     place_vector(l, w->alibi_slopes, c->n_heads);

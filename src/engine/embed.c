@@ -209,9 +209,8 @@ static yalm_status check(yalm_session *s, bool scores, yalm_error *error)
         return error_set(error, YALM_USAGE,
                          c->scores ? "the model makes no vectors of texts: it scores how well two go together"
                                    : "the model makes no vectors of texts: it was trained to go on with them");
-    if (s->backend != &backend_cpu || s->model->group)
-        return error_set(error, YALM_USAGE, "vectors of texts: found device %s%s, expected cpu and one process",
-                         s->options.device, s->model->group ? " on several machines" : "");
+    if (s->model->group)
+        return error_set(error, YALM_USAGE, "vectors of texts: found several machines, expected one process");
     return yalm_rollback(s, 0, error);
 }
 

@@ -80,12 +80,10 @@ static yalm_status save_kept(struct server *server, yalm_error *error)
 static bool open_vectors(struct server *server, yalm_error *error)
 {
     const yalm_model_info *facts = yalm_model_facts(server->model);
-    yalm_session_options how = server->options->session;
     if (facts->pooling == NULL && !facts->scores)
         return true;
-    if (how.device == NULL || strcmp(how.device, "auto") == 0)
-        how.device = "cpu"; // which alone makes them
-    server->vectors = facts->bidirectional ? engine_session(server->engine) : yalm_session_open(server->model, &how, error);
+    server->vectors = facts->bidirectional ? engine_session(server->engine)
+                                           : yalm_session_open(server->model, &server->options->session, error);
     return server->vectors;
 }
 

@@ -15,6 +15,8 @@ struct attention_case {
     bool spread = false;      // the values' rows differ in magnitude: by 10^4 and less
     bool latent = false;      // keys are the values
     double slope = 0;         // of the first head's scores with the distance, half of it of the next one's, and so on
+    int text_length = 0;      // the batch, at position 0, is texts of so many tokens, the last one shorter; 0: one text
+    bool both_ways = false;   // tokens see those of their text that are behind them, too
 };
 
 static inline const char *kv_name(yalm_kv type)
@@ -27,6 +29,7 @@ struct attention_fixture {
     struct kv_cache cache;
     struct attention attention;
     struct evaluation *step;
+    struct text_token *texts;        // NULL: one text
     std::vector<float> q, sink_q;    // (n, n_heads, head_dim), scaled
     std::vector<float> keys, values; // (n_kv_heads, capacity, head_dim), as the cache's type has them
     std::vector<double> expected;    // (n, n_heads, head_dim)
@@ -81,12 +84,32 @@ static inline std::vector<int> visible_slots(const struct kv_policy *policy, int
     return slots;
 }
 
+// The batch's tokens [*first, *end) that one of several texts sees, but for windows.
+static inline void text_of(const struct attention_case &c, int token, int *first, int *end)
+{
+    *first = token / c.text_length * c.text_length;
+    *end = c.both_ways ? std::min(*first + c.text_length, c.n) : token + 1;
+}
+
+static inline std::vector<int> text_slots(const struct attention_fixture *f, int token)
+{
+    const int span = f->cache.policy.span;
+    int first, end;
+    text_of(f->c, token, &first, &end);
+    std::vector<int> slots;
+    for (int t = std::max(first, token + 1 - span); t < std::min(end, token + span); t++) {
+        slots.push_back(kv_slot(&f->cache.policy, t));
+    }
+    return slots;
+}
+
 static inline void expect_head(struct attention_fixture *f, int token, int head)
 {
     const int d = f->c.head_dim, kv_head = head / (f->c.n_heads / f->c.n_kv_heads);
     const size_t at = ((size_t)token * f->c.n_heads + head) * d, base = (size_t)kv_head * f->cache.policy.capacity * d;
     int n_apart = 0;
-    const std::vector<int> slots = visible_slots(&f->cache.policy, f->c.position + token, &n_apart);
+    const std::vector<int> slots =
+        f->c.text_length ? text_slots(f, token) : visible_slots(&f->cache.policy, f->c.position + token, &n_apart);
     std::vector<double> scores(slots.size());
     double max = -INFINITY, sum = 0;
     for (size_t j = 0; j < slots.size(); j++) {
@@ -182,7 +205,14 @@ static inline void attention_open(struct attention_fixture *f, const struct atte
     if (c.latent) { // as the cache's type has them
         f->values = f->keys;
     }
-    f->step = device_copy(std::vector<struct evaluation>{{c.position, c.n, 0}});
+    std::vector<struct evaluation> step = {{c.position, c.n, 0}};
+    std::vector<struct text_token> texts(c.text_length ? c.n : 0);
+    for (int t = 0; t < (int)texts.size(); t++) {
+        text_of(c, t, &texts[t].first, &texts[t].last);
+    }
+    f->texts = texts.empty() ? NULL : device_copy(texts);
+    step[0].texts = f->texts;
+    f->step = device_copy(step);
     f->attention = {f->step, device_copy(f->q), c.n_sinks > 0 ? device_copy(f->sink_q) : NULL, &f->cache, 1, c.n_heads};
     std::vector<float> slopes(c.n_heads);
     for (int head = 0; head < c.n_heads; head++) {
@@ -206,6 +236,7 @@ static inline void attention_close(struct attention_fixture *f)
     cudaFree(f->cache.key_scales);
     cudaFree(f->cache.value_scales);
     cudaFree(f->step);
+    cudaFree(f->texts);
     cudaFree(const_cast<float *>(f->attention.q));
     cudaFree(const_cast<float *>(f->attention.sink_q));
     cudaFree(const_cast<float *>(f->attention.slopes));

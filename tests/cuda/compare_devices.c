@@ -1,8 +1,9 @@
 // Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
 //
 //     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=R,K,LOCAL,COPY,TAIL]
-//                     [hybrid=RATIO,MIN_K,LOCAL,D_SUB,DRAW codebooks=FILE] [brief|short] [ends] [isa=NAME …]
+//                     [hybrid=RATIO,MIN_K,LOCAL,D_SUB,DRAW codebooks=FILE] [brief|short|texts] [ends] [isa=NAME …]
 //
+// texts: of a model that makes vectors or scores of texts, these in the logits' place.
 // isa: the GPU is compared with the CPU by that instruction set, too; the worst counts.
 // TOKENS holds int32 ids. sparq, hybrid: that attention, from the first key on, with these settings; the hybrid's codebooks
 // are learned from the tokens, into FILE. For each scenario one line on stdout: its name, the largest difference of two logits
@@ -55,19 +56,25 @@ static void close_both(struct pair *p)
         yalm_session_close(p->sessions[i]);
 }
 
-// How far the GPU's row of logits is from that of a session on the CPU.
-static double distance(const struct pair *p, int place, int row)
+// How far the GPU's row is from the CPU's.
+static double distance_between(const float *cpu, const float *gpu, int n)
 {
-    const float *cpu = yalm_logits(p->sessions[place], row), *gpu = yalm_logits(p->sessions[GPU], row);
-    if (cpu == NULL || gpu == NULL)
-        quit("no logits", NULL);
     double low = INFINITY, high = -INFINITY, worst = 0;
-    for (int i = 0; i < p->vocab; i++) {
+    for (int i = 0; i < n; i++) {
         low = fmin(low, cpu[i]);
         high = fmax(high, cpu[i]);
         worst = isfinite(gpu[i]) && isfinite(cpu[i]) ? fmax(worst, fabs((double)gpu[i] - cpu[i])) : INFINITY;
     }
     return worst / (high - low);
+}
+
+// Of logits, from those of a session on the CPU.
+static double distance(const struct pair *p, int place, int row)
+{
+    const float *cpu = yalm_logits(p->sessions[place], row), *gpu = yalm_logits(p->sessions[GPU], row);
+    if (cpu == NULL || gpu == NULL)
+        quit("no logits", NULL);
+    return distance_between(cpu, gpu, p->vocab);
 }
 
 static void compare_rows(struct pair *p, int n)
@@ -291,6 +298,47 @@ static void draws(struct pair *p)
     draw(p, "draw-penalties", &held);
 }
 
+// ------------------------------------------------------------------------------------------ texts
+
+enum { N_TEXTS = 6, MOST_VALUES = 256 };
+
+// Vectors of some texts, or one row of their scores. (Beside the CPU's best instruction set alone.)
+static void compare_texts(struct pair *p, const yalm_text *texts, int n)
+{
+    static float values[2][N_TEXTS * MOST_VALUES];
+    const yalm_model_info *facts = yalm_model_facts(p->model);
+    const yalm_text query = {p->tokens + 3, 5};
+    const int dim = facts->scores ? n : facts->vector_dim;
+    for (int i = 0; i < 2; i++) {
+        yalm_error error = {0};
+        if (dim > MOST_VALUES || (facts->scores ? yalm_score_texts(p->sessions[i], query, texts, n, values[i], &error)
+                                                : yalm_embed_texts(p->sessions[i], texts, n, values[i], &error)) != YALM_OK)
+            quit(places[i].device, &error);
+    }
+    for (int i = 0; i < (facts->scores ? 1 : n); i++)
+        p->rows[p->n_rows++] = distance_between(values[CPU] + i * dim, values[GPU] + i * dim, dim);
+}
+
+// Texts of several lengths in one batch; in batches of some; and where there are vectors, each for itself.
+static void compare_vectors(struct pair *p)
+{
+    static const int lengths[N_TEXTS] = {1, 9, 70, 2, 33, 5}, most[] = {0, 85};
+    yalm_text texts[N_TEXTS];
+    for (int i = 0, at = 0; i < N_TEXTS; at += lengths[i++])
+        texts[i] = (yalm_text){p->tokens + at, lengths[i]};
+    for (int i = 0; i < 2; i++) {
+        p->options.chunk = most[i];
+        open_both(p);
+        compare_texts(p, texts, N_TEXTS);
+        report(p, i ? "batches" : "together");
+    }
+    open_both(p);
+    for (int i = 0; i < N_TEXTS && !yalm_model_facts(p->model)->scores; i++)
+        compare_texts(p, texts + i, 1);
+    compare_texts(p, texts + 2, 3);
+    report(p, "alone");
+}
+
 // Both take as much for a cache, but for where their arrays begin, and what a CPU keeps to take back tokens that were evaluated
 // ahead.
 static void compare_memory(const struct pair *p)
@@ -310,12 +358,25 @@ static void compare_memory(const struct pair *p)
         quit("the devices' caches differ in size", NULL);
 }
 
+static void compare_logits(struct pair *p)
+{
+    static void (*const scenarios[])(struct pair *) = {singles,                    // of `short` and `brief`
+                                                       prefill,   pieces,  decode, // and of all
+                                                       rollback,                   // but `short`
+                                                       odd_calls, endless, noise,  two_sessions, draws};
+    const size_t n = p->few ? 4 : p->brief ? 5 : sizeof scenarios / sizeof scenarios[0];
+    compare_memory(p);
+    for (size_t i = p->brief ? 0 : 1; i < n; i++)
+        scenarios[i](p);
+}
+
 // ------------------------------------------------------------------------------------------ main
 
 int main(int argc, char **argv)
 {
     static struct pair p;
     int d_sub = 1;
+    bool texts = false;
     p.options = yalm_session_defaults();
     p.options.activations = YALM_ACTIVATIONS_INT16; // as a GPU has them
     int32_t *tokens = argc > 2 ? read_tokens(argv[2], &p.n) : NULL;
@@ -330,6 +391,8 @@ int main(int argc, char **argv)
             p.brief = p.few = true;
         else if (strcmp(argv[i], "ends") == 0)
             p.ends = true;
+        else if (strcmp(argv[i], "texts") == 0)
+            texts = true;
         else if (strncmp(argv[i], "isa=", 4) == 0 && n_places < MAX_SESSIONS)
             places[n_places++] = (struct place){"cpu", argv[i] + 4};
         else
@@ -345,14 +408,7 @@ int main(int argc, char **argv)
     p.options.n_threads = 2;
     if (p.options.codebooks)
         learn(model, tokens, p.n, d_sub, p.options.codebooks);
-    compare_memory(&p);
-    static void (*const scenarios[])(struct pair *) = {singles,                    // of `short` and `brief`
-                                                       prefill,   pieces,  decode, // and of all
-                                                       rollback,                   // but `short`
-                                                       odd_calls, endless, noise,  two_sessions, draws};
-    const size_t n = p.few ? 4 : p.brief ? 5 : sizeof scenarios / sizeof scenarios[0];
-    for (size_t i = p.brief ? 0 : 1; i < n; i++)
-        scenarios[i](&p);
+    (texts ? compare_vectors : compare_logits)(&p);
     yalm_model_close(model);
     free(tokens);
     return 0;

@@ -133,6 +133,22 @@ static void latents(void **)
     }
 }
 
+// Several texts in one batch, of which a block's rows have more than one, or one that is longer than a tile.
+static void texts(void **)
+{
+    for (yalm_kv type : types) {
+        for (int length : {1, 3, 29, 75, 150}) {
+            for (bool both_ways : {true, false}) {
+                for (int window : {0, 24}) {
+                    run({type, 2, 2, 64, 256, window, 0, 150, 0, 150, 2.0, 1.0, false, false, 0, length, both_ways});
+                }
+            }
+        }
+        run({type, 4, 1, 128, 256, 17, 0, 90, 0, 90, 2.0, 1.0, false, false, 0, 40, true});
+        run({type, 2, 1, 256, 256, 17, 0, 90, 0, 90, 2.0, 1.0, false, false, 0, 40, true});
+    }
+}
+
 // Outputs of 16 bits are those of fp32, rounded.
 static void types_of_outputs(void **)
 {
@@ -168,7 +184,7 @@ int main(void)
         cmocka_unit_test(lengths),          cmocka_unit_test(windows_and_rings),
         cmocka_unit_test(large_scores),     cmocka_unit_test(value_ranges),
         cmocka_unit_test(types_of_outputs), cmocka_unit_test(slopes),
-        cmocka_unit_test(latents),
+        cmocka_unit_test(latents),          cmocka_unit_test(texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -249,7 +249,7 @@ static void test_layernorm(void **)
     }
 }
 
-// Rows of tokens that follow each other, or of tokens apart.
+// Rows of positions of tokens that follow each other, or of tokens apart.
 static void test_positions(void **)
 {
     uint64_t seed = 8;
@@ -262,7 +262,7 @@ static void test_positions(void **)
         for (bool apart : {false, true}) {
             float *device_x = device_copy(x);
             yalm_error error = {};
-            assert_ok(add_positions(device_x, device_rows, step, apart, n, dim, 0, &error), error);
+            assert_ok(add_rows(device_x, device_rows, NULL, step, apart, n, dim, 0, &error), error);
             assert_cuda(cudaDeviceSynchronize());
             const std::vector<float> found = host_copy(device_x, x.size());
             for (size_t i = 0; i < x.size(); i++) {
@@ -274,6 +274,39 @@ static void test_positions(void **)
         cudaFree(device_rows);
     }
     cudaFree(step);
+}
+
+// Rows of types, beside positions in each token's text or without them.
+static void test_types(void **)
+{
+    uint64_t seed = 9;
+    const int n = 5;
+    const std::vector<struct text_token> texts = {{0, 2, 1}, {0, 2, 0}, {2, 5, 2}, {2, 5, 0}, {2, 5, 1}};
+    struct text_token *device_texts = device_copy(texts);
+    std::vector<struct evaluation> steps = {{0, n}, {0, n}};
+    steps[1].texts = device_texts;
+    struct evaluation *step = device_copy(steps);
+    for (int dim : widths) {
+        const std::vector<float> rows = random_floats(&seed, n * (size_t)dim, 2), x = random_floats(&seed, n * (size_t)dim, 2);
+        float *types = device_copy(rows);
+        for (int form = 0; form < 4; form++) {
+            const bool of_texts = form & 1, positions = form & 2;
+            float *device_x = device_copy(x);
+            yalm_error error = {};
+            assert_ok(add_rows(device_x, positions ? types : NULL, types, step + of_texts, false, n, dim, 0, &error), error);
+            assert_cuda(cudaDeviceSynchronize());
+            const std::vector<float> found = host_copy(device_x, x.size());
+            for (size_t i = 0; i < x.size(); i++) {
+                const size_t t = i / dim, type = of_texts ? texts[t].type : 0, at = of_texts ? t - texts[t].first : t;
+                const float sum = x[i] + rows[type * dim + i % dim];
+                assert_true(found[i] == (positions ? sum + rows[at * dim + i % dim] : sum));
+            }
+            cudaFree(device_x);
+        }
+        cudaFree(types);
+    }
+    cudaFree(step);
+    cudaFree(device_texts);
 }
 
 static double activated(enum activation activation, double x)
@@ -323,9 +356,9 @@ static void test_activations(void **)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mix),       cmocka_unit_test(test_gate),
-                                       cmocka_unit_test(test_scale),     cmocka_unit_test(test_pair),
-                                       cmocka_unit_test(test_join),      cmocka_unit_test(test_layernorm),
-                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_activations)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mix),       cmocka_unit_test(test_gate),  cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_pair),      cmocka_unit_test(test_join),  cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_positions), cmocka_unit_test(test_types), cmocka_unit_test(test_activations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

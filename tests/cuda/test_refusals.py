@@ -8,7 +8,6 @@ import os
 import subprocess
 
 import cases
-import embed_cases
 import pytest
 from harness import BUILD, HANG, ROOT, THOROUGH, VARIANT, built, convert_directory
 
@@ -127,18 +126,6 @@ def test_methods_with_scores_of_their_own(tmp_path, name):
     )
     done = subprocess.run([*command, "-d", "cpu"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("name", ["bert-mean", "gemma3-mean"])
-def test_models_that_read_whole_texts(tmp_path, name):
-    model = convert_directory(
-        embed_cases.write(embed_cases.make_cases()[name], tmp_path / "source"), tmp_path / "model.bin"
-    )
-    command = [built(BUILD / "yalm"), model, "-m", "embed", "-i", "x", "-d"]
-    done = subprocess.run([*command, "cuda"], capture_output=True, text=True, check=False)
-    refuses(done, 2, "this model has attention both ways, which the GPU does not run (-d cpu runs it)")
-    done = subprocess.run([*command, "auto"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout, done.stderr
 
 
 LONG = {("tiny-gemma4", "global_head_dim", 528): (528, 512), ("tiny-deepseek-v3", "kv_lora_rank", 626): (642, 640)}

@@ -8,6 +8,8 @@ import json
 import subprocess
 import urllib.request
 
+import embed_cases
+import numpy as np
 import pytest
 from harness import HANG, ROOT, VARIANT, convert_directory
 
@@ -15,19 +17,19 @@ pytestmark = pytest.mark.skipif(VARIANT != "emulated", reason="of the emulated G
 
 
 @contextlib.contextmanager
-def serving(*command):
+def serving(*command, named="cuda: Emulated GPU, "):
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     lines = []
     for line in server.stderr:
         lines.append(line)
         if line.startswith("listening on"):
             break
-    assert any(line.startswith("cuda: Emulated GPU, ") for line in lines), lines
+    assert any(line.startswith(named) for line in lines), lines
     address = lines[-1].split()[-1]
 
-    def ask(prompt, **fields):
-        body = json.dumps({"prompt": prompt, "max_tokens": 3, "seed": 4, **fields}).encode()
-        with urllib.request.urlopen(address + "/v1/completions", body, timeout=HANG) as answer:
+    def ask(prompt=None, path="completions", **fields):
+        more = {"prompt": prompt, "max_tokens": 3, "seed": 4} if prompt else {}
+        with urllib.request.urlopen(f"{address}/v1/{path}", json.dumps(more | fields).encode(), timeout=HANG) as answer:
             return json.load(answer)
 
     yield ask
@@ -72,6 +74,25 @@ def test_a_conversation_that_gave_up_its_session(yalm, tmp_path):
         again = ask(talk, temperature=0)
         assert first["usage"]["prompt_tokens"] > 64 and cached(again) > first["usage"]["prompt_tokens"] - 40
         assert text(again) == text(first)
+
+
+@pytest.mark.parametrize(("name", "path"), [("bert-mean", "embeddings"), ("bert-score", "rerank")])
+def test_texts(yalm, tmp_path, name, path):
+    """As on the CPU: nothing but the device is another."""
+    source = embed_cases.write(embed_cases.make_cases()[name], tmp_path / "source")
+    model = convert_directory(source, tmp_path / "model.bin")
+    query = (
+        {"input": embed_cases.TEXTS[:4]} if path == "embeddings" else {"query": "fox", "documents": ["the owl", "x"]}
+    )
+    found = []
+    for device, named in (("auto", "cuda: Emulated GPU"), ("cpu", "cpu: ")):
+        with serving(yalm, model, "-m", "serve", "-d", device, "--port", "0", named=named) as ask:
+            found.append(ask(path=path, **query))
+    if path == "rerank":
+        scores = [[result["relevance_score"] for result in answer["results"]] for answer in found]
+    else:
+        scores = [[entry["embedding"] for entry in answer["data"]] for answer in found]
+    assert np.abs(np.subtract(*scores)).max() < 2e-3
 
 
 def test_a_form(complete):

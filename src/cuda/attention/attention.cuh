@@ -33,8 +33,8 @@ struct attend {
     yalm_kv cache_type;
 };
 
-// The keys that the tokens at positions [first_token, last_token] see, in tiles. The sinks come first, where the last token has
-// them apart; then a run of positions, never longer than the ring.
+// The keys that a batch's tokens see, from the first one's first to the last one's last, in tiles. The sinks come first, where
+// the last token has them apart; then a run of positions, never longer than the ring.
 struct seen {
     int64_t first;                         // position of the run's first key
     int n_run, slot;                       // its length, and where it begins
@@ -44,13 +44,39 @@ struct seen {
     static constexpr int LEAST_BLOCKS = 0; // on a multiprocessor at a time, for __launch_bounds__: the compiler's choice
 };
 
-__device__ static inline struct seen seen_by(const struct kv_policy &policy, int64_t first_token, int64_t last_token, int tile)
+// Positions that a token sees, `last` among them, the sinks apart not.
+struct sight {
+    int64_t first, last;
+};
+
+// Of a token without others of its batch: it sees those before it.
+__device__ static inline struct sight sight_alone(const struct kv_policy &policy, int64_t position)
+{
+    return {policy_first_visible(policy, position), position};
+}
+
+// Of the batch's token t; a later token's begins and ends no earlier. Where there are several texts, positions are numbers in
+// the batch.
+__device__ static inline struct sight sight_of(const struct attend &a, int t)
+{
+    const int64_t position = a.step->position + t;
+    struct sight sight = sight_alone(a.policy, position);
+    if (a.step->texts) {
+        const struct text_token text = a.step->texts[t];
+        sight.first = max(sight.first, (int64_t)text.first);
+        sight.last = min((int64_t)text.last, position + a.policy.span) - 1;
+    }
+    return sight;
+}
+
+__device__ static inline struct seen seen_by(const struct kv_policy &policy, const struct sight &first,
+                                             const struct sight &last, int tile)
 {
     struct seen seen;
-    seen.first = policy_first_visible(policy, first_token);
-    seen.n_run = (int)(last_token + 1 - seen.first);
+    seen.first = first.first;
+    seen.n_run = (int)(last.last + 1 - seen.first);
     seen.slot = policy_slot(policy, seen.first);
-    seen.n_sinks = policy_sinks_apart(policy, last_token) ? policy.n_sinks : 0;
+    seen.n_sinks = policy_sinks_apart(policy, last.last) ? policy.n_sinks : 0;
     seen.n_sink_tiles = (seen.n_sinks + tile - 1) / tile;
     seen.n_tiles = seen.n_sink_tiles + (seen.n_run + tile - 1) / tile;
     seen.capacity = policy.capacity;
@@ -93,25 +119,26 @@ __device__ static inline int tile_slot(const struct seen_rows &seen, const struc
     return keys.sinks ? i : seen.rows[i];
 }
 
-// What the queries of tokens at positions [first_token, last_token] attend to in one KV head. SEEN = seen_rows: one token's
+// What queries attend to in one KV head, of tokens of which the first and the last see so much. SEEN = seen_rows: one token's
 // selected keys.
 template <class SEEN>
-__device__ static inline SEEN seen_of(const struct attend &a, int kv_head, int64_t first_token, int64_t last_token, int tile);
+__device__ static inline SEEN seen_of(const struct attend &a, int kv_head, const struct sight &first, const struct sight &last,
+                                      int tile);
 
 template <>
-__device__ inline struct seen seen_of<struct seen>(const struct attend &a, int, int64_t first_token, int64_t last_token,
-                                                   int tile) {
-    return seen_by(a.policy, first_token, last_token, tile);
+__device__ inline struct seen seen_of<struct seen>(const struct attend &a, int, const struct sight &first,
+                                                   const struct sight &last, int tile) {
+    return seen_by(a.policy, first, last, tile);
 }
 
 template <>
-__device__ inline struct seen_rows seen_of<struct seen_rows>(const struct attend &a, int kv_head, int64_t, int64_t last_token,
-                                                             int tile) {
+__device__ inline struct seen_rows seen_of<struct seen_rows>(const struct attend &a, int kv_head, const struct sight &,
+                                                             const struct sight &last, int tile) {
     struct seen_rows seen;
-    seen.first = policy_first_visible(a.policy, last_token);
+    seen.first = last.first;
     seen.n_run = a.gathered.n_rows[kv_head];
     seen.slot = 0;
-    seen.n_sinks = policy_sinks_apart(a.policy, last_token) ? a.policy.n_sinks : 0;
+    seen.n_sinks = policy_sinks_apart(a.policy, last.last) ? a.policy.n_sinks : 0;
     seen.n_sink_tiles = (seen.n_sinks + tile - 1) / tile;
     seen.n_tiles = seen.n_sink_tiles + (seen.n_run + tile - 1) / tile;
     seen.capacity = a.policy.capacity;

@@ -180,8 +180,9 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32, SEEN::LEAST_BLOCK
     grid_dependency_launch();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, split = blockIdx.y, kv_head = blockIdx.z;
     const int first_head = blockIdx.x * HEADS, n_heads = min(HEADS, a.group - first_head);
-    const int64_t position = a.step->position, q_offset = row_offset(a, kv_head, first_head);
-    const SEEN seen = seen_of<SEEN>(a, kv_head, position, position, DECODE_KEYS);
+    const struct sight sight = sight_alone(a.policy, a.step->position);
+    const int64_t q_offset = row_offset(a, kv_head, first_head);
+    const SEEN seen = seen_of<SEEN>(a, kv_head, sight, sight, DECODE_KEYS);
     const int n_splits = seen_splits(seen, a.n_splits, 2 * WARPS);
     if (split >= n_splits) {
         return;

@@ -165,9 +165,8 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
     grid_dependency_launch();
     const int split = blockIdx.y, kv_head = blockIdx.z, first_row = blockIdx.x * ROWS,
               n_rows = min(ROWS, n * a.group - first_row);
-    const int64_t position = a.step->position;
     const SEEN seen =
-        seen_of<SEEN>(a, kv_head, position + first_row / a.group, position + (first_row + n_rows - 1) / a.group, FP32_KEYS);
+        seen_of<SEEN>(a, kv_head, sight_of(a, first_row / a.group), sight_of(a, (first_row + n_rows - 1) / a.group), FP32_KEYS);
     const int n_splits = seen_splits(seen, a.n_splits, 2 * FP32_WARPS);
     if (split >= n_splits) {
         return;
@@ -181,14 +180,13 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
 
     struct lane_rows<D, ROWS> rows = {
     };
-    int64_t from[ROWS], to[ROWS]; // positions that the row sees
+    struct sight sights[ROWS];
     bool apart[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         rows.max[r] = -INFINITY;
-        to[r] = position + (first_row + min(r, n_rows - 1)) / a.group;
-        from[r] = policy_first_visible(a.policy, to[r]);
-        apart[r] = policy_sinks_apart(a.policy, to[r]);
+        sights[r] = sight_of(a, (first_row + min(r, n_rows - 1)) / a.group);
+        apart[r] = policy_sinks_apart(a.policy, sights[r].last);
     }
     const float *loaded = NULL;
     for (int i = first + threadIdx.x / 32; i < last; i += FP32_WARPS) {
@@ -210,7 +208,8 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 sees[r] =
-                    j < tile.n && (tile.sinks ? apart[r] : SELECTED || (from[r] <= key_position && key_position <= to[r]));
+                    j < tile.n &&
+                    (tile.sinks ? apart[r] : SELECTED || (sights[r].first <= key_position && key_position <= sights[r].last));
             }
             float bias = biases && !tile.sinks && j < tile.n ? biases[tile.first + j] : 0.0f;
             if (!SELECTED && a.slopes) {

@@ -66,18 +66,17 @@ template <int D> struct prefill_views {
 template <int D>
 __device__ static inline void view_rows(struct prefill_views<D> *views, const struct attend &a, int first_row, int n_rows)
 {
-    const int64_t position = a.step->position;
     const int last_row = min(first_row + prefill_shape<D>::ROWS, n_rows) - 1;
     const struct seen seen =
-        seen_by(a.policy, position + first_row / a.group, position + last_row / a.group, prefill_shape<D>::KEYS);
+        seen_by(a.policy, sight_of(a, first_row / a.group), sight_of(a, last_row / a.group), prefill_shape<D>::KEYS);
     if (threadIdx.x == 0) {
         views->seen = seen;
     }
     for (int row = threadIdx.x; row < prefill_shape<D>::ROWS; row += PREFILL_THREADS) {
-        const int64_t at = position + min(first_row + row, last_row) / a.group;
-        views->rows[row].first = (int)(policy_first_visible(a.policy, at) - seen.first);
-        views->rows[row].last = (int)(at - seen.first);
-        views->rows[row].apart = policy_sinks_apart(a.policy, at);
+        const struct sight sight = sight_of(a, min(first_row + row, last_row) / a.group);
+        views->rows[row].first = (int)(sight.first - seen.first);
+        views->rows[row].last = (int)(sight.last - seen.first);
+        views->rows[row].apart = policy_sinks_apart(a.policy, sight.last);
     }
 }
 

@@ -67,22 +67,35 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
     }
 }
 
+// In its text.
+__device__ static inline int64_t position_of(const struct evaluation *step, int t)
+{
+    return step->texts ? t - step->texts[t].first : step->position + t;
+}
+
 // Block (i, t), as above.
-static __global__ void add_positions_kernel(float *x, const float *rows, const struct evaluation *step, bool apart, int dim)
+static __global__ void add_rows_kernel(float *x, const float *positions, const float *types, const struct evaluation *step,
+                                       bool apart, int dim)
 {
     grid_dependency_launch();
     grid_dependency_wait();
     const int col = (int)(blockIdx.x * blockDim.x + threadIdx.x), t = (int)blockIdx.y;
-    const int64_t position = apart ? step[t].position : step->position + t;
-    if (col < dim)
-        x[(size_t)t * dim + col] += rows[position * dim + col];
+    if (col >= dim)
+        return;
+    const int64_t position = apart ? step[t].position : position_of(step, t), type = step->texts ? step->texts[t].type : 0;
+    float sum = x[(size_t)t * dim + col];
+    if (types)
+        sum += types[type * dim + col];
+    if (positions)
+        sum += positions[position * dim + col];
+    x[(size_t)t * dim + col] = sum;
 }
 
-yalm_status add_positions(float *x, const float *rows, const struct evaluation *step, bool apart, int n, int dim,
-                          cudaStream_t stream, yalm_error *error)
+yalm_status add_rows(float *x, const float *positions, const float *types, const struct evaluation *step, bool apart, int n,
+                     int dim, cudaStream_t stream, yalm_error *error)
 {
     const dim3 grid(blocks_for(dim), n);
-    return LAUNCH(error, add_positions_kernel, grid, ELEMENT_THREADS, 0, stream, x, rows, step, apart, dim);
+    return LAUNCH(error, add_rows_kernel, grid, ELEMENT_THREADS, 0, stream, x, positions, types, step, apart, dim);
 }
 
 // ------------------------------------------------------------------------------------------ normalisation
@@ -310,7 +323,7 @@ __device__ static inline void append(const struct rotation &r, const float *k, c
     }
 }
 
-// A token's queries, key and value of one KV head.
+// A token's queries, key and value of one KV head. position: in its text.
 template <class T>
 __device__ static inline void rotate_heads(const struct rotation &r, int t, int kv_head, int64_t position, const float2 *turns)
 {
@@ -343,8 +356,9 @@ __device__ static inline void rotate_heads(const struct rotation &r, int t, int 
     if (!r.k)
         return;
     const size_t from = (size_t)t * r.kv_pitch + (size_t)kv_head * r.head_dim;
-    append<T>(r, r.k + from, r.v ? r.v + from : NULL, (size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position),
-              turns, r.key_offset ? r.key_offset + kv_head * r.head_dim : NULL);
+    append<T>(r, r.k + from, r.v ? r.v + from : NULL,
+              (size_t)kv_head * r.policy.capacity + policy_slot(r.policy, r.step->position + t), turns,
+              r.key_offset ? r.key_offset + kv_head * r.head_dim : NULL);
     const size_t to = ((size_t)t * r.n_kv_heads + kv_head) * r.head_dim;
     for (int i = (int)threadIdx.x; r.rotated_k && i < half_dim; i += (int)blockDim.x) {
         const float2 k = rotate(r.k + from, i, half_dim, turns[i], 1.0f);
@@ -361,7 +375,7 @@ template <class T> static __global__ void rope_append_kernel(struct rotation r)
     grid_dependency_launch();
     grid_dependency_wait();
     const int half_dim = (r.head_dim - r.n_still) / 2, t = (int)blockIdx.x;
-    const int64_t position = r.step->position + t, furthest = r.policy.span - 1;
+    const int64_t position = position_of(r.step, t), furthest = r.policy.span - 1;
     for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
         turns[i] = r.still ? float2{1, 0} : rotation_of(position, r.rope.inverse_frequency[i], r.rope.scale);
         if (r.sink_q)

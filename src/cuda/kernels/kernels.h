@@ -17,12 +17,19 @@ struct choice {
     int32_t first, local; // the oldest and the most recent that always belong
 };
 
+// A token of a batch of several texts.
+struct text_token {
+    int32_t first, last; // the batch's tokens [first, last) are what it sees of its text, but for windows
+    int32_t type;
+};
+
 // All that changes from one evaluation to the next.
 struct evaluation {
     int64_t position;          // of the first token
     int32_t n;                 // tokens
     int16_t from = 0, to = 0;  // places of recurrent layers' states (delta/delta.h): that is read, and that is written
     struct choice choice = {}; // of a token that attends by a method
+    const struct text_token *texts = NULL; // (n), each text at its own positions from 0 on; `position` is 0. NULL: one text
 };
 
 // (n_layers, n_kv_heads, policy.capacity, head_dim), of __half, float or int8_t (kv_rows.cuh).
@@ -80,10 +87,10 @@ static inline enum dtype input_type(enum dtype type)
 yalm_status embed(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
                   yalm_error *error, float scale = 1.0f);
 
-// x[t] += rows[position of token t], for t < n: step->position + t or, of tokens apart, step[t].position. x: (n, dim); rows:
-// (positions, dim).
-yalm_status add_positions(float *x, const float *rows, const struct evaluation *step, bool apart, int n, int dim,
-                          cudaStream_t stream, yalm_error *error);
+// x[t] += positions[position of token t] + types[type of it], for t < n. Its position is step->position + t, that in its text,
+// or of tokens apart step[t].position; without texts all types are 0. x: (n, dim); positions, types: rows of dim, or NULL.
+yalm_status add_rows(float *x, const float *positions, const float *types, const struct evaluation *step, bool apart, int n,
+                     int dim, cudaStream_t stream, yalm_error *error);
 
 // y[t] = x[t] / sqrt(mean(x[t]²) + eps) * weight, of `type`; x: (n, dim). weight NULL: x as it is.
 yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,

@@ -288,7 +288,7 @@ bool step_knows(const struct recipe *recipe, bool plain)
         1u << OP_EMBED | 1u << OP_PROJECT | 1u << OP_HEAD_NORM | 1u << OP_ATTEND | 1u << OP_ADD | 1u << OP_UNITS;
     const unsigned more =
         1u << OP_RECUR | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_ROUTE | 1u << OP_EXPERTS | 1u << OP_SCALE | 1u << OP_CAP;
-    const unsigned traits = (TRAITS_OF_ATTENTION & ~(unsigned)(TRAIT_OTHERS_KEYS | TRAIT_ALIBI)) | TRAIT_WIDTH | TRAIT_WHOLE |
-                            TRAIT_VALUES | TRAIT_NORM_BEHIND | TRAIT_ACTIVATION;
+    const unsigned traits = (TRAITS_OF_ATTENTION & ~(unsigned)(TRAIT_OTHERS_KEYS | TRAIT_ALIBI | TRAIT_BOTH_WAYS)) |
+                            TRAIT_WIDTH | TRAIT_WHOLE | TRAIT_VALUES | TRAIT_NORM_BEHIND | TRAIT_ACTIVATION;
     return plain ? recipe_within(recipe, llama, TRAIT_UNROTATED) : recipe_within(recipe, llama | more, traits);
 }
