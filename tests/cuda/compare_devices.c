@@ -302,41 +302,40 @@ static void draws(struct pair *p)
 
 enum { N_TEXTS = 6, MOST_VALUES = 256 };
 
-// Vectors of some texts, or one row of their scores. (Beside the CPU's best instruction set alone.)
-static void compare_texts(struct pair *p, const yalm_text *texts, int n)
+// Texts' vectors, or one row of their scores, so many texts in a call. (Beside the CPU's best instruction set alone.)
+static void compare_texts(struct pair *p, const yalm_text *texts, int at_once)
 {
     static float values[2][N_TEXTS * MOST_VALUES];
     const yalm_model_info *facts = yalm_model_facts(p->model);
     const yalm_text query = {p->tokens + 3, 5};
-    const int dim = facts->scores ? n : facts->vector_dim;
-    for (int i = 0; i < 2; i++) {
+    const int dim = facts->scores ? N_TEXTS : facts->vector_dim;
+    for (int t = 0; t < 2 * N_TEXTS; t += at_once) {
+        const int device = t / N_TEXTS, text = t % N_TEXTS;
+        yalm_session *s = p->sessions[device];
+        float *to = values[device] + text * (facts->scores ? 1 : dim);
         yalm_error error = {0};
-        if (dim > MOST_VALUES || (facts->scores ? yalm_score_texts(p->sessions[i], query, texts, n, values[i], &error)
-                                                : yalm_embed_texts(p->sessions[i], texts, n, values[i], &error)) != YALM_OK)
-            quit(places[i].device, &error);
+        if (dim > MOST_VALUES || (facts->scores ? yalm_score_texts(s, query, texts + text, at_once, to, &error)
+                                                : yalm_embed_texts(s, texts + text, at_once, to, &error)) != YALM_OK)
+            quit(places[device].device, &error);
     }
-    for (int i = 0; i < (facts->scores ? 1 : n); i++)
+    for (int i = 0; i < (facts->scores ? 1 : N_TEXTS); i++)
         p->rows[p->n_rows++] = distance_between(values[CPU] + i * dim, values[GPU] + i * dim, dim);
 }
 
-// Texts of several lengths in one batch; in batches of some; and where there are vectors, each for itself.
+// Texts of several lengths in one batch; in batches of some; and each for itself.
 static void compare_vectors(struct pair *p)
 {
-    static const int lengths[N_TEXTS] = {1, 9, 70, 2, 33, 5}, most[] = {0, 85};
+    static const int lengths[N_TEXTS] = {1, 9, 70, 2, 33, 5}, most[] = {0, 85, 0};
     yalm_text texts[N_TEXTS];
     for (int i = 0, at = 0; i < N_TEXTS; at += lengths[i++])
         texts[i] = (yalm_text){p->tokens + at, lengths[i]};
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[] = {"together", "batches", "alone"};
+    for (int i = 0; i < 3; i++) {
         p->options.chunk = most[i];
         open_both(p);
-        compare_texts(p, texts, N_TEXTS);
-        report(p, i ? "batches" : "together");
+        compare_texts(p, texts, i < 2 ? N_TEXTS : 1);
+        report(p, names[i]);
     }
-    open_both(p);
-    for (int i = 0; i < N_TEXTS && !yalm_model_facts(p->model)->scores; i++)
-        compare_texts(p, texts + i, 1);
-    compare_texts(p, texts + 2, 3);
-    report(p, "alone");
 }
 
 // Both take as much for a cache, but for where their arrays begin, and what a CPU keeps to take back tokens that were evaluated

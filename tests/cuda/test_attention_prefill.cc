@@ -137,10 +137,13 @@ static void latents(void **)
 static void texts(void **)
 {
     for (yalm_kv type : types) {
+        int turn = type;
         for (int length : {1, 3, 29, 75, 150}) {
             for (bool both_ways : {true, false}) {
                 for (int window : {0, 24}) {
-                    run({type, 2, 2, 64, 256, window, 0, 150, 0, 150, 2.0, 1.0, false, false, 0, length, both_ways});
+                    if (has_turn(&turn)) {
+                        run({type, 2, 2, 64, 256, window, 0, 150, 0, 150, 2.0, 1.0, false, false, 0, length, both_ways});
+                    }
                 }
             }
         }

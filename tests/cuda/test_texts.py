@@ -22,10 +22,8 @@ FORMS = [("fp32", "fp32"), ("fp16", "fp16"), ("fp32", "int8"), ("q8", "fp16")]
 # Each model once, its types and caches by turns: types of tokens and rows of positions; windows to both sides; rotation and
 # gates; each token before those behind it.
 RUNS = [
-    ("bert-mean", "fp32", "fp32"), ("bert-score", "fp16", "fp16"), ("gemma3-mean", "fp32", "fp32"),
-    ("gemma3-mean", "fp16", "fp16"), ("modern-first", "fp32", "fp32"), ("modern-first", "fp32", "int8"),
-    ("modern-score", "q8", "fp16"), ("nomic-mean", "q8", "fp16"), ("xlmr-score", "fp32", "fp32"),
-    (CAUSAL, "fp32", "fp32"), (CAUSAL, "fp16", "fp16"),
+    ("bert-score", "fp32", "fp32"), ("gemma3-mean", "fp32", "fp32"), ("modern-first", "fp32", "int8"),
+    ("modern-score", "fp16", "fp16"), ("nomic-mean", "q8", "fp16"), ("xlmr-first", "fp32", "fp32"), (CAUSAL, "fp32", "fp32"),
 ]  # fmt: skip
 if THOROUGH or not EMULATED:
     RUNS = [(name, *form) for name in (*CASES, CAUSAL) for form in FORMS]
@@ -70,7 +68,7 @@ def test_texts_are_the_cpus(sources, tmp_path, name, dtype, kv):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = {line.split()[0]: tuple(map(float, line.split()[1:])) for line in done.stdout.splitlines()}
-    bound, median_bound = (EXACT, EXACT) if dtype == kv == "fp32" else MANY[kind_of(dtype, kv)]
+    bound = EXACT if dtype == kv == "fp32" else MANY[kind_of(dtype, kv)][0]
     assert set(found) == {"together", "batches", "alone"}
-    for scenario, (distance, median, rows) in found.items():  # scores are one row
-        assert rows > 0 and distance <= bound and (rows < 3 or median <= median_bound), (scenario, found)
+    for distance, _, rows in found.values():
+        assert rows > 0 and distance <= bound, found
