@@ -352,7 +352,7 @@ YALM_API void yalm_session_cancel(yalm_session *session);
 
 // The vector (vector_dim), of length 1, of the text tokens[0..n), by a model that was trained to make such
 // (yalm_model_info.pooling). The token that the model wants behind a text is added. The session ends up at position 0.
-// YALM_USAGE: the model makes no vectors, the text does not fit the context, or the session is on a GPU or of a group.
+// YALM_USAGE: the model makes no vectors, the text does not fit the context, or the session is of a group.
 YALM_API yalm_status yalm_embed(yalm_session *session, const int32_t *tokens, int n, float *vector, yalm_error *error);
 
 typedef struct yalm_text {
