@@ -13,16 +13,10 @@ static const char *of_one_process(const struct recipe *outline)
         const char *what;
     } facts[] = {
         {1u << OP_JOIN, 0, "experts with norms of their own"}, // two norms of sums, one within the other
-        {1u << OP_NORM, TRAIT_LAYER_NORM, "LayerNorm"},
-        {0, TRAIT_UNGATED, "MLPs without a gate"},
         {0, TRAIT_BOTH_WAYS, "attention both ways"},
         {0, TRAIT_LATENT, "attention to latents (MLA)"},
         {0, TRAIT_SCAN, "scans (Mamba-2)"},
         {0, TRAIT_CHANNELS, "decays for each channel (KDA)"},
-        {0, TRAIT_GROUPS, "groups of experts"},
-        {0, TRAIT_SUM, "something added to the sum of experts' scores"},
-        {0, TRAIT_ALIBI, "ALiBi"},
-        {0, TRAIT_ROWS, "learned positions or types of tokens"},
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         if ((outline->ops & facts[i].ops) || (outline->traits & facts[i].traits))

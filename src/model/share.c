@@ -80,7 +80,7 @@ static int ffn_unit(const struct model_config *c, const struct model_weights *w)
         const int n_experts = layer->router.data ? c->n_experts : 1;
         for (int e = 0; e < n_experts; e++)
             unit = cols_unit(layer->experts[e].down.dtype) > unit ? QUANT_EIGHT_COLS : unit;
-        unit = layer->shared.gate.data && cols_unit(layer->shared.down.dtype) > unit ? QUANT_EIGHT_COLS : unit;
+        unit = layer->shared.up.data && cols_unit(layer->shared.down.dtype) > unit ? QUANT_EIGHT_COLS : unit;
     }
     return unit;
 }
@@ -99,8 +99,8 @@ int share_most_ranks(const struct model_config *c, const struct model_weights *w
         most = !config_kind_attends(c, kind) && recurrent < most ? recurrent : most;
     }
     for (int l = 0; l < c->n_layers; l++) {
-        const int ffn = units_of(w->layers[l].experts[0].gate.rows, unit);
-        const int shared = w->layers[l].shared.gate.data ? units_of(c->shared_ffn_dim, unit) : ffn;
+        const int ffn = units_of(w->layers[l].experts[0].up.rows, unit);
+        const int shared = w->layers[l].shared.up.data ? units_of(c->shared_ffn_dim, unit) : ffn;
         most = ffn < most ? ffn : most;
         most = shared < most ? shared : most;
     }
@@ -228,10 +228,11 @@ static void cut_channels(struct divider *c, struct layer_weights *part, const st
 
 static void cut_units(struct divider *c, struct expert_weights *part, const struct expert_weights *w)
 {
-    if (!w->gate.data)
+    if (!w->up.data)
         return;
-    const struct pieces units = one(cut(w->gate.rows, c->ffn_unit, c->rank, c->n_ranks));
-    part->gate = copy_rows(&c->copier, &w->gate, units);
+    const struct pieces units = one(cut(w->up.rows, c->ffn_unit, c->rank, c->n_ranks));
+    if (w->gate.data)
+        part->gate = copy_rows(&c->copier, &w->gate, units);
     part->up = copy_rows(&c->copier, &w->up, units);
     part->down = copy_cols(&c->copier, &w->down, units);
     part->gate_bias = copy_floats(&c->copier, w->gate_bias, units);
@@ -253,9 +254,12 @@ static void cut_layer(struct divider *c, struct layer_weights *part, const struc
 {
     const int dim = c->config->hidden_dim, n_experts = w->router.data ? c->config->n_experts : 1;
     part->attention_norm = copy_floats(&c->copier, w->attention_norm, all(dim));
+    part->attention_norm_bias = copy_floats(&c->copier, w->attention_norm_bias, all(dim));
     part->attention_post_norm = copy_floats(&c->copier, w->attention_post_norm, all(dim));
     part->ffn_norm = copy_floats(&c->copier, w->ffn_norm, all(dim));
+    part->ffn_norm_bias = copy_floats(&c->copier, w->ffn_norm_bias, all(dim));
     part->ffn_post_norm = copy_floats(&c->copier, w->ffn_post_norm, all(dim));
+    part->xielu = copy_floats(&c->copier, w->xielu, all(3));
     (config_delta(c->config, layer)->conv_dim ? cut_channels
      : config_is_recurrent(c->config, layer)  ? cut_recurrence
                                               : cut_attention)(c, part, w, layer);
@@ -270,14 +274,22 @@ static void cut_layer(struct divider *c, struct layer_weights *part, const struc
 
 static void cut_weights(struct divider *c, struct model_weights *part, const struct model_weights *w)
 {
+    const int dim = c->config->hidden_dim;
+    const struct pieces rows = one(share_of_rows(c->config->vocab_size, c->rank, c->n_ranks));
     part->embedding = w->embedding;
+    part->positions = w->positions;
     part->layer_embedding = w->layer_embedding;
+    part->embedding_norm = copy_floats(&c->copier, w->embedding_norm, all(dim));
+    part->embedding_norm_bias = copy_floats(&c->copier, w->embedding_norm_bias, all(dim));
+    part->alibi_slopes = copy_floats(&c->copier, w->alibi_slopes, one(c->heads));
     part->layer_projection = copy_all(&c->copier, &w->layer_projection);
     part->layer_projection_norm = copy_floats(&c->copier, w->layer_projection_norm, all(c->config->layer_input_dim));
     for (int l = 0; l < c->config->n_layers; l++)
         cut_layer(c, &part->layers[l], &w->layers[l], l);
-    part->norm = copy_floats(&c->copier, w->norm, all(c->config->hidden_dim));
-    part->classifier = copy_rows(&c->copier, &w->classifier, one(share_of_rows(c->config->vocab_size, c->rank, c->n_ranks)));
+    part->norm = copy_floats(&c->copier, w->norm, all(dim));
+    part->norm_bias = copy_floats(&c->copier, w->norm_bias, all(dim));
+    part->classifier = copy_rows(&c->copier, &w->classifier, rows);
+    part->classifier_bias = copy_floats(&c->copier, w->classifier_bias, rows);
 }
 
 static void cut_kind(struct layer_kind *part, const struct divider *c, int kind)

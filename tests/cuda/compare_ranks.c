@@ -107,9 +107,9 @@ static void compare(const char *name, struct model_config config, enum dtype dty
 
 static void compare_named(const char *name, int n_ranks)
 {
-    static const char *const names[N_SHARED_KINDS] = {"tied",        "biases",       "head-norms",  "whole-norms",
-                                                      "norms-after", "norms-around", "sink-logits", "two-kinds",
-                                                      "experts",     "shared-expert"};
+    static const char *const names[N_SHARED_KINDS] = {
+        "tied",      "biases",  "head-norms",    "whole-norms", "norms-after", "norms-around", "sink-logits",
+        "two-kinds", "experts", "shared-expert", "layer-norm",  "alibi",       "groups"};
     struct model_config kinds[N_SHARED_KINDS];
     shared_kinds(kinds);
     for (int i = 0; i < N_SHARED_KINDS; i++)

@@ -125,6 +125,10 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
     const bool keeps = config_kv_layer(c, layer) == layer;
     *(c->norms_after ? &l->attention_post_norm : &l->attention_norm) = random_vector(m, c->hidden_dim, 1, 0.1);
     *(c->norms_after ? &l->ffn_post_norm : &l->ffn_norm) = random_vector(m, c->hidden_dim, 1, 0.1);
+    if (c->norm_bias) {
+        l->attention_norm_bias = random_vector(m, c->hidden_dim, 0, 0.5);
+        l->ffn_norm_bias = random_vector(m, c->hidden_dim, 0, 0.5);
+    }
     if (c->norms_around) {
         l->attention_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
         l->ffn_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
@@ -233,6 +237,12 @@ static struct random_model *random_model_make(struct model_config config, enum d
     if (config.classifier_bias)
         w->classifier_bias = random_vector(m, config.vocab_size, 0, 0.5);
     w->norm = random_vector(m, config.hidden_dim, 1, 0.1);
+    if (config.norm_bias)
+        w->norm_bias = random_vector(m, config.hidden_dim, 0, 0.5);
+    if (config.embedding_norm)
+        w->embedding_norm = random_vector(m, config.hidden_dim, 1, 0.3);
+    if (config.embedding_norm && config.norm_bias)
+        w->embedding_norm_bias = random_vector(m, config.hidden_dim, 0, 0.5);
     w->classifier = config.tied_embeddings ? w->embedding : random_matrix(m, dtype, config.vocab_size, config.hidden_dim);
     const size_t n_layers = (size_t)config_n_listed(&config);
     w->layers = random_block(m, sizeof *w->layers * n_layers);

@@ -2,7 +2,7 @@
 #pragma once
 #include "engine/random_model.h"
 
-enum { VOCAB = 67, N_SHARED_KINDS = 10, N_SHARED_LAYERS = 6 };
+enum { VOCAB = 67, N_SHARED_KINDS = 13, N_SHARED_LAYERS = 6 };
 
 static inline struct model_config plain(void)
 {
@@ -46,6 +46,16 @@ static inline void shared_kinds(struct model_config kinds[N_SHARED_KINDS])
     kinds[9].sigmoid_router = true;
     kinds[9].n_dense_layers = 1;
     kinds[9].dense_layer[0] = true;
+    kinds[10].layer_norm = kinds[10].norm_bias = kinds[10].embedding_norm = kinds[10].learned_positions = true;
+    kinds[10].attention_bias = kinds[10].mlp_bias = kinds[10].classifier_bias = kinds[10].ungated = true;
+    kinds[10].activation = ACTIVATION_GELU;
+    kinds[11].alibi = kinds[11].parallel = kinds[11].layer_norm = kinds[11].ungated = true;
+    kinds[11].n_kv_heads = kinds[11].n_heads;
+    kinds[11].activation = ACTIVATION_XIELU;
+    kinds[12] = kinds[9];
+    kinds[12].n_expert_groups = 3;
+    kinds[12].n_active_groups = 2;
+    kinds[12].expert_eps = 0.3f;
 }
 
 // With layers that only ranks on CPUs share.
