@@ -15,7 +15,7 @@ import time
 import embed_cases
 import numpy as np
 import pytest
-from cases import Case, generator, write_model
+from cases import Case, classic, generator, write_model
 from harness import HANG, ROOT, THOROUGH, convert_directory, patience
 from hosts import gone, ranks_of, run, start, wait_for_ranks
 
@@ -27,6 +27,9 @@ MODELS = {
     "olmo2": generator.olmo2(*SHAPE),
     "gemma3": generator.gemma3(*SHAPE, head_dim=64, tied=True),
     "gpt-oss": generator.gpt_oss(128, 96, 4, 8, 4, 512, 256, 150000.0, head_dim=40),
+    "gpt2": classic.presets()["tiny-gpt2"] | {"vocab_size": 512},
+    "bloom": classic.presets()["tiny-bloom"] | {"vocab_size": 512},
+    "cohere": classic.presets()["tiny-cohere"] | {"vocab_size": 512},
     "qwen3_5": generator.qwen3_5(*SHAPE, head_dim=32, key_heads=4, key_dim=24),
 }
 N_TOKENS = 96
@@ -109,6 +112,9 @@ def case(*values, short=False):
         case("olmo2", "fp32", 4, FLOATS, 1e-5),
         case("gemma3", "fp32", 2, FLOATS, 1e-5),
         case("gpt-oss", "fp32", 3, FLOATS, 1e-5),
+        case("gpt2", "fp32", 4, FLOATS, 1e-5),
+        case("bloom", "fp32", 3, FLOATS, 1e-5),
+        case("cohere", "fp32", 2, FLOATS, 1e-5),
         case("qwen3_5", "fp32", 2, FLOATS, 1e-5),
     ],
 )
@@ -291,7 +297,7 @@ def test_a_model_that_reads_whole_texts(hosts, folder):
     case = embed_cases.make_cases()["bert-mean"]
     model = convert_directory(embed_cases.write(case, folder / "bert"), folder / "bert.bin")
     line = refused(hosts, 2, 2, "./yalm", model, "-m", "embed", "-i", "x")
-    assert "ranks: this model has LayerNorm, which ranks do not share" in line
+    assert "ranks: this model has attention both ways, which ranks do not share" in line
 
 
 @thorough
