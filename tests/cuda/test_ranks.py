@@ -14,7 +14,8 @@ EXACT = 1e-5  # of the logits' range: sums in another order
 # Products of many tokens round their inputs to 16 bits, and quantised weights: as test_devices.py has it.
 ROUNDED = {"fp16": 2e-3, "bf16": 2e-3, "fp8": 4e-3, "q8": 4e-3, "q4": 4e-3, "q6": 4e-3}
 KINDS = ["tied", "biases", "head-norms", "norms-after", "sink-logits", "two-kinds", "whole-norms", "norms-around"]
-RUNS = [(2, ["whole-norms", "q4"]), (3, ["norms-around", "experts", "shared-expert", "fp16"])]
+KINDS += ["layer-norm", "alibi", "groups"]
+RUNS = [(2, ["whole-norms", "layer-norm", "q4"]), (3, ["norms-around", "experts", "shared-expert", "fp16"])]
 if THOROUGH:
     RUNS = [(n, [*KINDS, "experts", "shared-expert", "fp32", *ROUNDED]) for n in (2, 3)]
 
