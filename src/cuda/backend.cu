@@ -68,13 +68,14 @@ static int usable_cores(void)
 static yalm_status check_steps(const struct model_config *config, const struct model_weights *weights, yalm_error *error)
 {
     const unsigned alone =
-        1u << OP_RECUR | 1u << OP_CONVOLVE | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_SCALE | 1u << OP_MIX_INPUTS;
+        1u << OP_RECUR | 1u << OP_CONVOLVE | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_SCALE | 1u << OP_MIX_INPUTS |
+        1u << OP_HEADS;
     const struct recipe outline = recipe_outline(config, weights);
     if (!config->all_heads || (!(outline.ops & alone) && !(outline.traits & (TRAIT_OTHERS_KEYS | TRAIT_WIDTH | TRAIT_VALUES))))
         return YALM_OK;
     return error_set(error, YALM_USAGE,
-                     "device cuda: ranks on GPUs do not share recurrent layers, gated outputs, or layers with heads or inputs "
-                     "of their own (-d cpu does)");
+                     "device cuda: ranks on GPUs do not share latents, recurrent layers, gated outputs, or layers with heads "
+                     "or inputs of their own (-d cpu does)");
 }
 
 static yalm_status cuda_resolve(const struct model_config *config, const struct model_weights *weights,

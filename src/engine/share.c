@@ -14,9 +14,7 @@ static const char *of_one_process(const struct recipe *outline)
     } facts[] = {
         {1u << OP_JOIN, 0, "experts with norms of their own"}, // two norms of sums, one within the other
         {0, TRAIT_BOTH_WAYS, "attention both ways"},
-        {0, TRAIT_LATENT, "attention to latents (MLA)"},
         {0, TRAIT_SCAN, "scans (Mamba-2)"},
-        {0, TRAIT_CHANNELS, "decays for each channel (KDA)"},
     };
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         if ((outline->ops & facts[i].ops) || (outline->traits & facts[i].traits))
@@ -31,13 +29,14 @@ yalm_status share_check(const struct model_config *config, const struct model_we
     if (what)
         return error_set(error, YALM_USAGE, "ranks: this model has %s, which ranks do not share: run it without mpirun", what);
     const int most = share_most_ranks(config, weights);
+    const bool latents = config->latent.kv_rank;
     if (n_ranks <= most)
         return YALM_OK;
     return error_set(
         error, YALM_USAGE,
-        "ranks: found %d, expected at most %d: so many parts of this model's KV heads (%d), heads of recurrent layers "
-        "and feed-forward units can be cut",
-        n_ranks, most, config->n_kv_heads);
+        "ranks: found %d, expected at most %d: so many parts of this model's %s (%d), heads of recurrent layers and "
+        "feed-forward units can be cut",
+        n_ranks, most, latents ? "heads" : "KV heads", latents ? config->n_heads : config->n_kv_heads);
 }
 
 yalm_status model_take_share(yalm_model *model, yalm_error *error)

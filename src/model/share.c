@@ -39,11 +39,12 @@ static int heads_unit(const struct model_config *c, const struct model_weights *
 {
     int unit = 1;
     for (int l = 0; l < c->n_layers; l++) {
-        const int cols = cols_unit(w->layers[l].o.dtype);
+        const int cols = cols_unit(w->layers[l].o.dtype), width = c->latent.kv_rank ? c->latent.v_dim : config_head_dim(c, l);
         if (config_is_recurrent(c, l))
             continue;
-        unit = least_multiple(unit, c->n_heads / config_kv_heads(c, l));
-        unit = least_multiple(unit, cols / greatest_divisor(config_head_dim(c, l), cols));
+        if (!c->latent.kv_rank) // which all heads have
+            unit = least_multiple(unit, c->n_heads / config_kv_heads(c, l));
+        unit = least_multiple(unit, cols / greatest_divisor(width, cols));
     }
     return unit;
 }
@@ -132,10 +133,16 @@ static struct pieces times(struct pieces p, int n)
     return (struct pieces){{p.span.first * n, p.span.last * n}, p.n, p.apart * n};
 }
 
-// A matrix that every rank has: NULL where the model has none.
+// Nothing where the model has no such matrix.
+static struct matrix copy_some(struct copier *c, const struct matrix *w, struct pieces rows)
+{
+    return w->data ? copy_rows(c, w, rows) : (struct matrix){0};
+}
+
+// That every rank has.
 static struct matrix copy_all(struct copier *c, const struct matrix *w)
 {
-    return w->data ? copy_rows(c, w, all(w->rows)) : (struct matrix){0};
+    return copy_some(c, w, all(w->rows));
 }
 
 // A bias of what all ranks together add is one rank's.
@@ -152,12 +159,9 @@ static void cut_attention(struct divider *c, struct layer_weights *part, const s
     const struct pieces kv = times(one((struct share_span){c->heads.first / group, c->heads.last / group}), d);
     struct copier *to = &c->copier;
     part->q = copy_rows(to, &w->q, q);
-    if (w->k.data)
-        part->k = copy_rows(to, &w->k, kv);
-    if (w->v.data)
-        part->v = copy_rows(to, &w->v, kv);
-    if (w->output_gate.data)
-        part->output_gate = copy_rows(to, &w->output_gate, q);
+    part->k = copy_some(to, &w->k, kv);
+    part->v = copy_some(to, &w->v, kv);
+    part->output_gate = copy_some(to, &w->output_gate, q);
     part->o = copy_cols(to, &w->o, q);
     part->output_gate_bias = copy_floats(to, w->output_gate_bias, q);
     part->q_bias = copy_floats(to, w->q_bias, q);
@@ -167,6 +171,22 @@ static void cut_attention(struct divider *c, struct layer_weights *part, const s
     part->q_norm = copy_floats(to, w->q_norm, config->whole_qk_norm ? q : all(d));
     part->k_norm = copy_floats(to, w->k_norm, config->whole_qk_norm ? kv : all(d));
     part->sink_logits = copy_floats(to, w->sink_logits, one(c->heads));
+}
+
+// Every rank keeps the latents, and makes its heads' keys and values of them.
+static void cut_latents(struct divider *c, struct layer_weights *part, const struct layer_weights *w)
+{
+    const struct latent_config *d = &c->config->latent;
+    const struct pieces heads = one(c->heads);
+    struct copier *to = &c->copier;
+    part->k = copy_all(to, &w->k);
+    part->k_norm = copy_floats(to, w->k_norm, all(d->kv_rank));
+    part->latent.q_a = copy_all(to, &w->latent.q_a);
+    part->q_norm = copy_floats(to, w->q_norm, all(d->q_rank));
+    part->q = copy_rows(to, &w->q, times(heads, d->nope_dim + d->rope_dim));
+    part->latent.k_b = copy_rows(to, &w->latent.k_b, times(heads, d->kv_rank));
+    part->latent.v_b = copy_rows(to, &w->latent.v_b, times(heads, d->v_dim));
+    part->o = copy_cols(to, &w->o, times(heads, d->v_dim));
 }
 
 // (conv_width, channels of q, k and v)
@@ -191,16 +211,21 @@ static void cut_recurrence(struct divider *c, struct layer_weights *part, const 
     const int each = d->n_value_heads / d->n_key_heads;
     const struct pieces heads = d->tiled ? (struct pieces){key_heads, each, d->n_key_heads} : times(one(key_heads), each);
     const struct pieces keys = times(one(key_heads), d->key_dim), values = times(heads, d->value_dim);
+    const struct pieces decays = times(heads, delta_head_decays(d));
     struct copier *to = &c->copier;
     part->q = copy_rows(to, &w->q, keys);
     part->k = copy_rows(to, &w->k, keys);
     part->v = copy_rows(to, &w->v, values);
-    part->output_gate = copy_rows(to, &w->output_gate, values);
+    part->output_gate = copy_some(to, &w->output_gate, values);
     part->o = copy_cols(to, &w->o, values);
     part->delta.conv = cut_convolution(to, w->delta.conv, d, keys, values);
-    part->delta.decay = copy_rows(to, &w->delta.decay, heads);
+    part->delta.decay = copy_some(to, &w->delta.decay, heads);
+    part->delta.decay_a = copy_all(to, &w->delta.decay_a);
+    part->delta.decay_b = copy_some(to, &w->delta.decay_b, decays);
+    part->delta.gate_a = copy_all(to, &w->delta.gate_a);
+    part->delta.gate_b = copy_some(to, &w->delta.gate_b, values);
     part->delta.beta = copy_rows(to, &w->delta.beta, heads);
-    part->delta.decay_bias = copy_floats(to, w->delta.decay_bias, heads);
+    part->delta.decay_bias = copy_floats(to, w->delta.decay_bias, decays);
     part->delta.decay_rate = copy_floats(to, w->delta.decay_rate, heads);
     part->delta.value_norm = copy_floats(to, w->delta.value_norm, all(d->value_dim));
 }
@@ -231,8 +256,7 @@ static void cut_units(struct divider *c, struct expert_weights *part, const stru
     if (!w->up.data)
         return;
     const struct pieces units = one(cut(w->up.rows, c->ffn_unit, c->rank, c->n_ranks));
-    if (w->gate.data)
-        part->gate = copy_rows(&c->copier, &w->gate, units);
+    part->gate = copy_some(&c->copier, &w->gate, units);
     part->up = copy_rows(&c->copier, &w->up, units);
     part->down = copy_cols(&c->copier, &w->down, units);
     part->gate_bias = copy_floats(&c->copier, w->gate_bias, units);
@@ -260,9 +284,12 @@ static void cut_layer(struct divider *c, struct layer_weights *part, const struc
     part->ffn_norm_bias = copy_floats(&c->copier, w->ffn_norm_bias, all(dim));
     part->ffn_post_norm = copy_floats(&c->copier, w->ffn_post_norm, all(dim));
     part->xielu = copy_floats(&c->copier, w->xielu, all(3));
-    (config_delta(c->config, layer)->conv_dim ? cut_channels
-     : config_is_recurrent(c->config, layer)  ? cut_recurrence
-                                              : cut_attention)(c, part, w, layer);
+    if (config_attends(c->config, layer) && c->config->latent.kv_rank)
+        cut_latents(c, part, w);
+    else
+        (config_delta(c->config, layer)->conv_dim ? cut_channels
+         : config_is_recurrent(c->config, layer)  ? cut_recurrence
+                                                  : cut_attention)(c, part, w, layer);
     part->router = copy_all(&c->copier, &w->router);
     part->router_bias = copy_floats(&c->copier, w->router_bias, all(n_experts));
     part->router_choice_bias = copy_floats(&c->copier, w->router_choice_bias, all(n_experts));
@@ -317,7 +344,7 @@ static void cut_config(struct model_config *part, const struct divider *c)
     part->first_head = c->heads.first;
     part->all_heads = whole->n_heads;
     part->n_heads = c->heads.last - c->heads.first;
-    part->n_kv_heads = part->n_heads / (whole->n_heads / whole->n_kv_heads);
+    part->n_kv_heads = whole->latent.kv_rank ? 1 : part->n_heads / (whole->n_heads / whole->n_kv_heads);
     for (int kind = 0; kind < config_n_kinds(whole); kind++)
         cut_kind(&part->kinds[kind], c, kind);
     int *const widths[] = {&part->ffn_dim, &part->expert_ffn_dim, &part->shared_ffn_dim};

@@ -1,8 +1,9 @@
 // Small models of every kind that ranks share.
 #pragma once
+#include "engine/kinds.h"
 #include "engine/random_model.h"
 
-enum { VOCAB = 67, N_SHARED_KINDS = 13, N_SHARED_LAYERS = 6 };
+enum { VOCAB = 67, N_SHARED_KINDS = 13, N_SHARED_LAYERS = 8 };
 
 static inline struct model_config plain(void)
 {
@@ -90,6 +91,10 @@ static inline void shared_layers(struct model_config kinds[N_SHARED_LAYERS])
     kinds[5].kind_of_layer[0] = kinds[5].kind_of_layer[2] = 1;
     kinds[5].hidden_dim = 160; // a last rank has fewer channels, of which a group of columns stays together
     kinds[5].kinds[1].delta = (struct delta_config){.conv_width = 3, .conv_dim = 160, .conv_bias = true};
+    give_latents(&kinds[6]);
+    give_kda(&kinds[7], 4);
+    kinds[7].kinds[1].delta.n_key_heads = kinds[7].kinds[1].delta.n_value_heads = 5;
+    kinds[7].kinds[1].delta.value_dim = 48;
 }
 
 static inline int32_t token_of(int i)
