@@ -67,9 +67,8 @@ static int usable_cores(void)
 // The model's steps; of a rank's share what has been tried with several.
 static yalm_status check_steps(const struct model_config *config, const struct model_weights *weights, yalm_error *error)
 {
-    const unsigned alone =
-        1u << OP_RECUR | 1u << OP_CONVOLVE | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_SCALE | 1u << OP_MIX_INPUTS |
-        1u << OP_HEADS;
+    const unsigned alone = 1u << OP_RECUR | 1u << OP_CONVOLVE | 1u << OP_GATE | 1u << OP_WEIGH | 1u << OP_SCALE |
+                           1u << OP_MIX_INPUTS | 1u << OP_HEADS;
     const struct recipe outline = recipe_outline(config, weights);
     if (!config->all_heads || (!(outline.ops & alone) && !(outline.traits & (TRAIT_OTHERS_KEYS | TRAIT_WIDTH | TRAIT_VALUES))))
         return YALM_OK;

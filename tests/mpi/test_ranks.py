@@ -30,6 +30,8 @@ MODELS = {
     "gpt2": classic.presets()["tiny-gpt2"] | {"vocab_size": 512},
     "bloom": classic.presets()["tiny-bloom"] | {"vocab_size": 512},
     "cohere": classic.presets()["tiny-cohere"] | {"vocab_size": 512},
+    "deepseek": generator.PRESETS["tiny-deepseek-v3"] | {"vocab_size": 512},
+    "kimi": generator.PRESETS["tiny-kimi-linear"] | {"vocab_size": 512},
     "qwen3_5": generator.qwen3_5(*SHAPE, head_dim=32, key_heads=4, key_dim=24),
 }
 N_TOKENS = 96
@@ -115,6 +117,8 @@ def case(*values, short=False):
         case("gpt2", "fp32", 4, FLOATS, 1e-5),
         case("bloom", "fp32", 3, FLOATS, 1e-5),
         case("cohere", "fp32", 2, FLOATS, 1e-5),
+        case("deepseek", "fp32", 2, FLOATS, 1e-5),
+        case("kimi", "fp32", 2, FLOATS, 1e-5),
         case("qwen3_5", "fp32", 2, FLOATS, 1e-5),
     ],
 )
