@@ -1,7 +1,7 @@
 // A rank's share of a model: KV heads (of latents, heads) with their queries and columns of o, or of recurrent layers key heads
-// with their value heads; units of the feed-forward blocks with their columns of down; rows of the classifier. A rank computes a narrower model
-// of the same depth, which `config` and `weights` describe. What it adds to the residual stream is a part of a sum
-// (engine/group.h). Experts are cut like dense blocks: all ranks then have the same work, whatever the router says.
+// with their value heads; units of the feed-forward blocks with their columns of down; rows of the classifier. A rank computes
+// a narrower model of the same depth, which `config` and `weights` describe. What it adds to the residual stream is a part of a
+// sum (engine/group.h). Experts are cut like dense blocks: all ranks then have the same work, whatever the router says.
 //
 // Columns are cut where groups of quantised weights begin, so that no weight changes; bf12's, which cannot be cut, become
 // bfloat16.
