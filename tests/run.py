@@ -119,9 +119,9 @@ BRIEFLY = {
 # build. (tests/cpu, tests/engine, tests/parity and tests/cuda/test_devices.py run each test by several instruction sets.)
 FORCED = (
     ("avx2", "asan", ("serve", "cli")),
-    ("avx2", "release", ("mpi",)),
     ("scalar", "release", ("serve", "cli", "mpi")),
 )
+FORCED_IN_FULL = (("avx2", "release", ("mpi",)),)
 # Of these rooms the scalar one, which takes ten times as long, has what depends on rounding: texts, logits and probabilities
 # that are to be the same on different ways. It leaves out what takes minutes without vectors, and what names an instruction set
 # itself.
@@ -146,6 +146,11 @@ WITH_ASAN = ("grammar", "speech")
 # (A chat's texts come as a completion's do.)
 FORCED_BRIEFLY = {
     ("scalar", room): f"({which.replace(' or test_chat', '')}) and not ({SLOW})" for room, which in ROUNDED.items()
+}
+# And `make test` of these what draws texts: guesses, states, vectors and measures are the engine's, by each set.
+DRAWN = {
+    ("scalar", "serve"): "test_exact or test_completions or among_others",
+    ("scalar", "cli"): "test_completion or test_ids_only",
 }
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
 ROOMS = {
@@ -292,19 +297,21 @@ def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label=""
         brief = [
             not thorough and BRIEFLY.get(f"{variant}/{room}"),
             FORCED_BRIEFLY.get((isa, room)),
+            not thorough and DRAWN.get((isa, room)),
             (only or {}).get(room),
         ]
-        which = ["-k", " and ".join(filter(None, brief))] if any(brief) else []
+        which = ["-k", " and ".join(f"({which})" for which in brief if which)] if any(brief) else []
         how = ["-q", "--tb=short", "--durations=12", f"--basetemp={job.folder}/temporary"]
         how += [f"--junitxml={job.folder}/results.xml", *options, *which]
         job.command = [*prefix, sys.executable, "-m", "pytest", *how, f"tests/{room}"]
         yield job
 
 
-def forced(variant):
+def forced(variant, thorough):
     """Of a build: each lesser instruction set than the machine's best, and the rooms that run by it."""
     lesser = usable_isas()[:-1]
-    return [(isa, rooms) for isa, build, rooms in FORCED if build == variant and isa in lesser]
+    all_forced = (*FORCED, *(FORCED_IN_FULL if thorough else ()))
+    return [(isa, rooms) for isa, build, rooms in all_forced if build == variant and isa in lesser]
 
 
 def cuda_jobs(thorough):
@@ -339,7 +346,7 @@ def plan(parts, fuzz_seconds, thorough):
         jobs += fuzz_jobs(fuzz_seconds)
     if "asan" in parts:
         # These rooms' other run, in the release build, is by the best one.
-        lesser = [room for _, rooms in forced("asan") for room in rooms]
+        lesser = [room for _, rooms in forced("asan", thorough) for room in rooms]
         jobs += pytest_jobs("asan", leave_out=(*UNSANITIZED, *lesser), thorough=thorough)
         jobs += cmocka_jobs("asan", leave_out=() if thorough else NUMBERS)
     if "release" in parts:
@@ -348,7 +355,7 @@ def plan(parts, fuzz_seconds, thorough):
         others = (*others, *(WITH_ASAN if rest else ()))
         jobs += [*pytest_jobs("release", leave_out=others, thorough=thorough, only=rest), *cmocka_jobs("release")]
     for variant in parts & {"asan", "release"}:
-        for isa, rooms in forced(variant):
+        for isa, rooms in forced(variant, thorough):
             jobs += pytest_jobs(variant, rooms=rooms, label=f"-{isa}", thorough=thorough, isa=isa)
     if "openmp" in parts:
         jobs += cmocka_jobs("openmp", THREADED_ROOMS, only=only)
