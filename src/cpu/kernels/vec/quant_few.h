@@ -347,9 +347,12 @@ VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const s
 VEC_INLINE void few_streams(enum dtype type, int n_streams, int n_tokens, const struct product_args *a)
 {
     const int rows = a->last_row - a->first_row, per_stream = rows / n_streams, rest = rows % n_streams;
-    for (int i = 0; i < per_stream + (rest > 0); i++)
-        few_rows_from(type, n_streams, n_tokens, a, i < per_stream ? a->first_row + i : a->last_row - rest,
-                      i < per_stream ? per_stream : 1, a->last_row - 1);
+    for (int i = 0; i < per_stream + (rest > 0); i++) {
+        int whole = per_stream;
+        __asm__("" : "+r"(whole)); // else gcc makes two loops of some types', and with them twice the text
+        few_rows_from(type, n_streams, n_tokens, a, i < whole ? a->first_row + i : a->last_row - rest, i < whole ? per_stream : 1,
+                      a->last_row - 1);
+    }
 }
 
 // A row's last part reads further than the row, into the next one or into the scales, which come behind all rows. That does not
