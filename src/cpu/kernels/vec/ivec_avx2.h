@@ -71,6 +71,11 @@ VEC_INLINE ivec ivec_and_or(ivec a, ivec mask, ivec b)
 {
     return _mm256_or_si256(_mm256_and_si256(a, mask), b);
 }
+// Bits of a where the mask has them, else of b.
+VEC_INLINE ivec ivec_choose(ivec mask, ivec a, ivec b)
+{
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+}
 
 // table[nibble] + plus for each byte, and of 32 numbers, the second half's where the bytes of `high` are below 0.
 VEC_INLINE ivec ivec_look_up(const int8_t table[16], int plus, ivec nibbles)

@@ -76,6 +76,12 @@ VEC_INLINE ivec ivec_and_or(ivec a, ivec mask, ivec b)
     enum { AND_OR = 0xea };
     return _mm512_ternarylogic_epi32(a, mask, b, AND_OR);
 }
+// Bits of a where the mask has them, else of b.
+VEC_INLINE ivec ivec_choose(ivec mask, ivec a, ivec b)
+{
+    enum { CHOOSE = 0xca };
+    return _mm512_ternarylogic_epi32(mask, a, b, CHOOSE);
+}
 
 // table[nibble] + plus for each byte, and of 32 numbers, the second half's where the bytes of `high` are below 0.
 VEC_INLINE ivec ivec_table(const int8_t table[16], int plus)

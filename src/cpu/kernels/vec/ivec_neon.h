@@ -154,6 +154,12 @@ VEC_INLINE ivec ivec_and_or(ivec a, ivec mask, ivec b)
 {
     return (ivec){vorrq_s32(vandq_s32(a.low, mask.low), b.low), vorrq_s32(vandq_s32(a.high, mask.high), b.high)};
 }
+// Bits of a where the mask has them, else of b.
+VEC_INLINE ivec ivec_choose(ivec mask, ivec a, ivec b)
+{
+    return (ivec){vbslq_s32(vreinterpretq_u32_s32(mask.low), a.low, b.low),
+                  vbslq_s32(vreinterpretq_u32_s32(mask.high), a.high, b.high)};
+}
 VEC_INLINE int32x4_t shifted(int32x4_t a, int bits)
 {
     return vshlq_s32(a, vdupq_n_s32(bits));

@@ -90,6 +90,32 @@ VEC_INLINE void nibble_pieces(const uint8_t *p, int flip, ivec even[4], ivec odd
     }
 }
 
+// nibble_pieces() of six-bit values: above their nibbles stand the `bits` of the second plane, the uppermost turned over. These
+// go there for two pieces at once, and what is below them does not count.
+VEC_INLINE void joined_pieces(int bits, struct quants_at at, ivec even[4], ivec odd[4])
+{
+    enum { AND_XOR = 0x6a }; // of bits a, b, c: (a & b) ^ c
+    const ivec four_bits = ivec_set8(15);
+    ivec w[4], pieces[4], high[2][2];
+    load_groups(w, at.low);
+    transpose_within(pieces, w);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const ivec word = lane_words(at.high, bits, bits == 2 ? i / 2 : 0);
+        const int mask = bits == 2 ? 0x33 << i % 2 * 2 : 0x11 << (i / 2 + i % 2 * 2);
+        high[i / 2][i % 2] =
+            _mm512_ternarylogic_epi32(word, ivec_set8(mask), ivec_set8(bits == 2 ? mask & 0xaa : mask), AND_XOR);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const ivec two = high[0][i % 2], next = high[1][i % 2];
+        const int left = 4 - 2 * i, next_left = left - (bits == 1);
+        even[i] = ivec_choose(four_bits, pieces[i], left >= 0 ? _mm512_slli_epi32(two, left) : _mm512_srli_epi32(two, -left));
+        odd[i] = ivec_choose(four_bits, _mm512_srli_epi16(pieces[i], 4),
+                             next_left >= 0 ? _mm512_slli_epi32(next, next_left) : _mm512_srli_epi32(next, -next_left));
+    }
+}
+
 // 16 groups' scales, or (`halves`) those of the first 8 or the second, in the order of part_lane().
 VEC_INLINE vec lane_scales(bool halves, bool second, vec scales)
 {

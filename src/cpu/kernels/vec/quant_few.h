@@ -55,19 +55,21 @@ struct few_at {
 // are looked up.
 VEC_INLINE void two_bit_pieces(enum dtype type, struct quants_at at, ivec even[PIECES], ivec odd[PIECES])
 {
-    const ivec first = lane_words(at.low, 2, 0), second = lane_words(at.low, 2, 1), three = ivec_set8(3), four = ivec_set8(4);
+    const ivec first = lane_words(at.low, 2, 0), second = lane_words(at.low, 2, 1);
     const int8_t *table = dtype_table(type);
     const bool three_bits = high_bytes(type) > 0;
-    const ivec bits = three_bits ? lane_words(at.high, 1, 0) : ivec_zero(),
-               thirds = table ? bits : ivec_xor(bits, ivec_set8(0xff));
+    ivec pair[2][2] = {{first, ivec_shift(first, -2)}, {second, ivec_shift(second, -2)}}; // of even columns and odd ones
+    if (three_bits) { // those of two pieces at once, for they lie four bits apart
+        const ivec bits = lane_words(at.high, 1, 0), thirds = table ? bits : ivec_xor(bits, ivec_set8(0xff));
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            pair[i / 2][i % 2] = ivec_choose(ivec_set8(0x33), pair[i / 2][i % 2], ivec_shift(thirds, 2 - i / 2 - i % 2 * 2));
+    }
+    const ivec all = ivec_set8(three_bits ? 7 : 3);
 #pragma GCC unroll 4
     for (int i = 0; i < PIECES; i++) {
-        even[i] = ivec_and_or(ivec_shift(first, -2 * i), three, ivec_zero());
-        odd[i] = ivec_and_or(ivec_shift(second, -2 * i), three, ivec_zero());
-        if (three_bits) {
-            even[i] = ivec_and_or(ivec_shift(thirds, 2 - 2 * i), four, even[i]);
-            odd[i] = ivec_and_or(ivec_shift(thirds, 1 - 2 * i), four, odd[i]);
-        }
+        even[i] = ivec_and_or(ivec_shift(pair[0][i % 2], -(i / 2) * 4), all, ivec_zero());
+        odd[i] = ivec_and_or(ivec_shift(pair[1][i % 2], -(i / 2) * 4), all, ivec_zero());
         if (table) {
             even[i] = ivec_look_up(table, 32, even[i]);
             odd[i] = ivec_look_up(table, 32, odd[i]);
@@ -75,7 +77,13 @@ VEC_INLINE void two_bit_pieces(enum dtype type, struct quants_at at, ivec even[P
     }
 }
 
-// As nibble_pieces(), of values of six bits; they have six_less() added, so that they have no sign.
+// What is added to values, so that they have no sign; six_less() takes it away again.
+VEC_INLINE int six_more(enum dtype type)
+{
+    return dtype_quants[type] == DTYPE_IQ4NL ? 128 : 32;
+}
+
+// As nibble_pieces(), of values of six bits.
 VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, ivec even[PIECES], ivec odd[PIECES])
 {
     type = dtype_quants[type];
@@ -83,12 +91,18 @@ VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, ivec even[PIECE
         two_bit_pieces(type, at, even, odd);
         return;
     }
+#ifdef __AVX512F__
+    if (type == DTYPE_Q6 || type == DTYPE_Q5K) {
+        joined_pieces(type == DTYPE_Q6 ? 2 : 1, at, even, odd);
+        return;
+    }
+#endif
     nibble_pieces(at.low, 0, even, odd);
     if (dtype_table(type)) {
 #pragma GCC unroll 4
         for (int i = 0; i < PIECES; i++) {
-            even[i] = ivec_look_up(dtype_table(type), 32, even[i]);
-            odd[i] = ivec_look_up(dtype_table(type), 32, odd[i]);
+            even[i] = ivec_look_up(dtype_table(type), six_more(type), even[i]);
+            odd[i] = ivec_look_up(dtype_table(type), six_more(type), odd[i]);
         }
     } else if (type == DTYPE_Q5K) { // the sign's bit turned over is what adding 16 does
         const ivec mask = ivec_set8(0x10), fifths = ivec_xor(lane_words(at.high, 1, 0), ivec_set8(0xff));
@@ -125,6 +139,8 @@ VEC_INLINE ivec six_less(enum dtype type, ivec less)
         return ivec_shift(less, -1);
     case DTYPE_Q5K:
         return ivec_shift(less, 1);
+    case DTYPE_IQ4NL:
+        return ivec_shift(less, 4);
     default:
         return ivec_shift(less, 2);
     }
@@ -162,7 +178,7 @@ VEC_INLINE void part_products(enum dtype type, int n_rows, ivec sums[PART_ROWS],
     const struct byte_part *bytes = (const struct byte_part *)x;
     if (dtype_quants[type] == DTYPE_Q4)
         nibbles_dot(n_rows, sums, even, odd, DIGITS, nibbles->digits[0], nibbles->digits[DIGITS - 1], nibbles->less);
-    else if (dtype_is_six_bit(type))
+    else if (!few_is_byte(type))
         six_dot(type, n_rows, sums, even, odd, nibbles, ivec_load(nibbles->less), 0, PIECES);
     else
         bytes_dot_part(n_rows, sums, even, odd, BYTE_PARTS, bytes->x[0][0], bytes->less);
@@ -190,7 +206,7 @@ VEC_INLINE void add_products(enum dtype type, int n_rows, vec sums[PART_ROWS], c
     const vec x_scales = vec_load((const float *)(x + part_size(type)) - VEC); // they come last
     const struct nibble_part *nibbles = (const struct nibble_part *)x;
     ivec products[PART_ROWS];
-    if (dtype_has_halves(type) && !dtype_is_byte(type)) { // of bytes, halves have lanes of their own
+    if (dtype_has_halves(type) && !few_is_byte(type)) { // of bytes, halves have lanes of their own
         const ivec second = ivec_load(nibbles->less_second), first = ivec_sub(ivec_load(nibbles->less), second);
         six_dot(type, n_rows, products, even, odd, nibbles, first, 0, PIECES / 2);
         add_scaled(type, n_rows, sums, products, scales, 0, x_scales, first);
@@ -208,11 +224,11 @@ VEC_INLINE struct group_scales part_scales(enum dtype type, bool second, const s
 {
     struct group_scales scales = {.scale[1] = vec_zero()};
     for (int half = dtype_has_halves(type) ? 0 : 1; half < 2; half++) {
-        scales.scale[half] = lane_scales(dtype_is_byte(type), second, of->scale[half]);
+        scales.scale[half] = lane_scales(few_is_byte(type), second, of->scale[half]);
         if (dtype_is_affine(type))
             scales.lift[half] = vec_mul(lane_scales(false, second, of->lift[half]), vec_set(-1.0f / 8));
     }
-    if (dtype_has_halves(type) && dtype_is_byte(type))
+    if (dtype_has_halves(type) && few_is_byte(type))
         scales.scale[1] = vec_of_halves(scales.scale[0], scales.scale[1]);
     return scales;
 }
@@ -252,7 +268,7 @@ VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUAN
                 fetch_line((const char *)quants.high + line + at->high_ahead, at->to_l2);
             if (dtype_quants[type] == DTYPE_Q4)
                 nibble_pieces(quants.low, 8, even[r], odd[r]);
-            else if (dtype_is_six_bit(type))
+            else if (!few_is_byte(type))
                 six_pieces(type, quants, even[r], odd[r]);
             else
                 byte_pieces(type, quants, even[r], odd[r]);
@@ -276,7 +292,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
 {
     const int cols = a->cols, groups = (int)quant_groups(cols), whole = part_groups(type), parts = VEC / whole;
     struct few_at at = {
-        .x = (const char *)a->x + (dtype_is_byte(type) ? 0 : few_parts(DTYPE_Q8, cols)),
+        .x = (const char *)a->x + (few_is_byte(type) ? 0 : few_parts(DTYPE_Q8, cols)),
         .ldx = few_bytes(cols),
         .n = a->n,
         .to_l2 = to_l2,

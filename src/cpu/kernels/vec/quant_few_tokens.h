@@ -45,13 +45,22 @@ struct byte_part {
     float scales[VEC];
 };
 
+// Whether a type's integers are multiplied as q8's: with VNNI iq4nl's are looked up as nibbles, and are bytes without sign then.
+VEC_INLINE bool few_is_byte(enum dtype type)
+{
+#ifdef __AVX512VNNI__
+    if (dtype_quants[type] == DTYPE_IQ4NL)
+        return false;
+#endif
+    return dtype_is_byte(type);
+}
 VEC_INLINE int part_groups(enum dtype type)
 {
-    return dtype_is_byte(type) ? VEC / 2 : VEC;
+    return few_is_byte(type) ? VEC / 2 : VEC;
 }
 VEC_INLINE ptrdiff_t part_size(enum dtype type)
 {
-    return (ptrdiff_t)(dtype_is_byte(type) ? sizeof(struct byte_part) : sizeof(struct nibble_part));
+    return (ptrdiff_t)(few_is_byte(type) ? sizeof(struct byte_part) : sizeof(struct nibble_part));
 }
 
 // A token: its groups, rounded up to VEC, as byte_parts, then as nibble_parts.
@@ -72,7 +81,7 @@ VEC_INLINE ptrdiff_t few_bytes(int cols)
 VEC_INLINE int part_lane(enum dtype type, int i, int half)
 {
     const int in_vector = part_groups(type) / 4; // groups
-    return (dtype_is_byte(type) ? i % in_vector * 2 + half : i % in_vector) * 4 + i / in_vector;
+    return (few_is_byte(type) ? i % in_vector * 2 + half : i % in_vector) * 4 + i / in_vector;
 }
 
 VEC_INLINE int8_t high_byte(int x)

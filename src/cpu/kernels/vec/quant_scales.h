@@ -348,7 +348,6 @@ static __attribute__((noinline, cold)) void scales_of_others(struct group_scales
         break;
         CASE(Q4A)
         CASE(Q5A)
-        CASE(IQ4XS)
         CASE(Q4Z32)
         CASE(Q4Z64)
         CASE(Q4Z128)
@@ -393,6 +392,8 @@ VEC_INLINE struct group_scales load_scales(enum dtype kernels, struct quants_at 
     }
     if (!dtype_is_shared(kernels) || __builtin_expect(at.type == kernels, 1))
         return scales_of(kernels, scales, n);
+    if (kernels == DTYPE_IQ4NL)
+        return scales_of(DTYPE_IQ4XS, scales, n);
     scales_of_others(&found, at.type, scales, n);
     return found;
 }
