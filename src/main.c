@@ -47,9 +47,8 @@ static yalm_status print_version(yalm_error *error)
 {
     const char *version = yalm_version();
     yalm_status status = output("yalm ", 5, error);
-    if (status == YALM_OK)
-        status = output(version, strlen(version), error);
-    return status == YALM_OK ? output("\n", 1, error) : status;
+    status = status ?: output(version, strlen(version), error);
+    return status ?: output("\n", 1, error);
 }
 
 static yalm_status run(const struct options *options, yalm_error *error)
@@ -149,8 +148,7 @@ int main(int argc, char **argv)
     yalm_group *group = NULL;
     yalm_error error = {0}, unheard = {0};
     yalm_status status = yalm_group_join(&group, &error);
-    if (status == YALM_OK)
-        status = options_parse(argc, argv, &options, &error);
+    status = status ?: options_parse(argc, argv, &options, &error);
     if (status == YALM_OK) {
         options.group = group;
         quiet = options.quiet;
@@ -166,14 +164,12 @@ int main(int argc, char **argv)
             status = resolve_models(&options, &error);
         mapped = options.model ? options.model : "";
         followed = status == YALM_OK && follows(group);
-        if (status == YALM_OK)
-            status = followed ? follow(&options, &error) : run(&options, &error);
+        status = status ?: followed ? follow(&options, &error) : run(&options, &error);
         if (status != YALM_OK && options.converted)
             explain(&options, &error);
         options_free(&options);
     }
-    if (status == YALM_OK)
-        status = output_end(&error);
+    status = status ?: output_end(&error);
     progress_clear();
     if (status != YALM_OK && follows(group) && !followed)
         yalm_group_refuse(group, &error, &unheard); // rank 0 would wait for this one

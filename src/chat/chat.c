@@ -32,8 +32,7 @@ static yalm_status read_templates(struct chat *chat, const struct json_object *r
     static const char *const names[] = {"default", "tool_use"};
     struct json_object templates;
     yalm_status status = json_get_object(&templates, root, "templates", "chat.templates", error);
-    if (status == YALM_OK)
-        status = json_only(&templates, names, 2, error);
+    status = status ?: json_only(&templates, names, 2, error);
     for (int i = 0; i < 2 && status == YALM_OK; i++) {
         const cJSON *list = NULL;
         if (i == 1 && !json_has(&templates, names[i]))
@@ -55,10 +54,8 @@ static yalm_status read_chat(struct chat *chat, const struct container *containe
     if (!chat->found)
         return YALM_OK;
     yalm_status status = json_get_object(&member, &root, "chat", "chat", error);
-    if (status == YALM_OK)
-        status = json_only(&member, members, 3, error);
-    if (status == YALM_OK)
-        status = read_tokens(chat, &member, error);
+    status = status ?: json_only(&member, members, 3, error);
+    status = status ?: read_tokens(chat, &member, error);
     if (status == YALM_OK && json_has(&member, "refused"))
         status = json_get_string(&chat->refused, &member, "refused", error);
     else if (status == YALM_OK)

@@ -50,8 +50,7 @@ yalm_status run_calibrate(const struct options *options, yalm_error *error)
     struct text text;
     struct tokens tokens;
     yalm_status status = input_read(&text, &tokens, options, model, false, error);
-    if (status == YALM_OK)
-        status = calibrate(options, model, &tokens, error);
+    status = status ?: calibrate(options, model, &tokens, error);
     free(text.bytes);
     free(tokens.ids);
     yalm_model_close(model);

@@ -221,8 +221,7 @@ static yalm_status ask(struct talk *talk, const char *text, yalm_error *error)
 {
     struct conversation *conversation = &talk->chat->conversation;
     yalm_status status = conversation_add(conversation, "user", text, error);
-    if (status == YALM_OK)
-        status = chat_answer(talk->chat, error);
+    status = status ?: chat_answer(talk->chat, error);
     if (status != YALM_OK && strcmp(conversation_last_role(conversation), "user") == 0)
         conversation_drop_last(conversation);
     if (talk->chat->options->verbose && status == YALM_OK)
@@ -258,10 +257,8 @@ static yalm_status answer_once(struct talk *talk, yalm_error *error)
     const size_t length = options->file ? file.length : strlen(text);
     if (length == 0)
         status = cli_error(error, YALM_USAGE, "the message is empty");
-    if (status == YALM_OK)
-        status = conversation_check_text("the message", text, length, error);
-    if (status == YALM_OK)
-        status = ask(talk, text, error);
+    status = status ?: conversation_check_text("the message", text, length, error);
+    status = status ?: ask(talk, text, error);
     free(file.bytes);
     return status;
 }
@@ -346,14 +343,10 @@ yalm_status run_chat(const struct options *options, yalm_error *error)
                                               .write = terminal ? wrap_output : output}};
     talk.chat = &chat;
     yalm_status status = talk.reader ? yalm_sampling_check(model, &options->sampling, error) : cli_no_memory(error);
-    if (status == YALM_OK)
-        status = needs_tokenizer(options, model, "chat", error);
-    if (status == YALM_OK)
-        status = check_template(model, error);
-    if (status == YALM_OK)
-        status = chat_open(&chat, error);
-    if (status == YALM_OK)
-        status = options->prompt || options->file ? answer_once(&talk, error) : talk_on(&talk, error);
+    status = status ?: needs_tokenizer(options, model, "chat", error);
+    status = status ?: check_template(model, error);
+    status = status ?: chat_open(&chat, error);
+    status = status ?: options->prompt || options->file ? answer_once(&talk, error) : talk_on(&talk, error);
     if (status == YALM_OK || status == YALM_INTERRUPTED) {
         yalm_error unsaved;
         const yalm_status saved = state_save(options, chat.session, &unsaved);

@@ -29,10 +29,8 @@ yalm_status chat_open(struct chat_session *chat, yalm_error *error)
     if (status != YALM_OK)
         return status;
     status = speculation_open(&chat->speculation, options, chat->model, chat->session, error);
-    if (status == YALM_OK)
-        status = text_grammar_open(&chat->grammar, options, chat->model, error);
-    if (status == YALM_OK)
-        status = state_open(options, chat->session, error);
+    status = status ?: text_grammar_open(&chat->grammar, options, chat->model, error);
+    status = status ?: state_open(options, chat->session, error);
     if (status != YALM_OK)
         return status;
     return conversation_new(&chat->conversation, options->system, error);
@@ -109,12 +107,10 @@ static yalm_status read_prompt(struct chat_session *chat, struct generator *g, y
         if (g->n_prompt - g->n_read > (size_t)chunk)
             progress("reading: %zu of %zu tokens", g->n_read, g->n_prompt);
         status = generator_next(g, chunk, error);
-        if (status == YALM_OK)
-            status = evaluate(g, error);
+        status = status ?: evaluate(g, error);
     }
     progress_clear();
-    if (status == YALM_OK)
-        status = yalm_finish(chat->session, error);
+    status = status ?: yalm_finish(chat->session, error);
     chat->turn.prefill_seconds = seconds_now() - start;
     return status;
 }
@@ -126,8 +122,7 @@ static yalm_status write_answer(struct chat_session *chat, struct generator *g, 
     yalm_status status = YALM_OK;
     while (status == YALM_OK && !interrupted()) {
         status = generator_next(g, 1, error);
-        if (status == YALM_OK)
-            status = reasoning_show(&chat->reasoning, &g->speech, false, error);
+        status = status ?: reasoning_show(&chat->reasoning, &g->speech, false, error);
         if (status != YALM_OK || g->stop)
             break;
         status = evaluate(g, error);
@@ -220,8 +215,7 @@ static yalm_status answer(struct chat_session *chat, const struct text *text, co
         watch_interrupt(chat->session);
         status = read_prompt(chat, &g, error);
     }
-    if (status == YALM_OK)
-        status = keep_answer(chat, write_answer(chat, &g, error), &g, error);
+    status = status ?: keep_answer(chat, write_answer(chat, &g, error), &g, error);
     chat->turn.n_generated = (int64_t)g.n_generated;
     generator_free(&g);
     return status;
@@ -236,11 +230,9 @@ yalm_status chat_answer(struct chat_session *chat, yalm_error *error)
     chat->reasoning.inside = false;
     chat->reasoning.last = 0;
     yalm_status status = read_conversation(chat, &text, &prompt, error);
-    if (status == YALM_OK)
-        status = check_room(chat, prompt.n, error);
+    status = status ?: check_room(chat, prompt.n, error);
     chat->turn.n_prompt = prompt.n;
-    if (status == YALM_OK)
-        status = answer(chat, &text, &prompt, error);
+    status = status ?: answer(chat, &text, &prompt, error);
     free(prompt.ids);
     free(text.bytes);
     return status;

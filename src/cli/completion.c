@@ -149,11 +149,9 @@ static yalm_status read_prompt(struct completion *run, yalm_error *error)
         if (g->n_prompt - g->n_read > (size_t)chunk && !run->options->quiet)
             progress("reading: %zu of %zu tokens", g->n_read, g->n_prompt);
         status = generator_next(g, chunk, error);
-        if (status == YALM_OK)
-            status = generator_evaluate(g, error);
+        status = status ?: generator_evaluate(g, error);
     }
-    if (status == YALM_OK)
-        status = yalm_finish(run->session, error);
+    status = status ?: yalm_finish(run->session, error);
     progress_clear();
     run->prefill_seconds = seconds_now() - start;
     return status;
@@ -190,8 +188,7 @@ static yalm_status generate(struct completion *run, yalm_error *error)
         status = generator_next(g, 1, error);
         if (!on_cpu && run->n_decoded) // there drawing is a part of the step, and only now is it over
             run->decode_seconds += seconds_now() - before;
-        if (status == YALM_OK)
-            status = send_news(run, error);
+        status = status ?: send_news(run, error);
         if (status != YALM_OK || g->stop)
             break;
         status = keep_in_time(run, error);
@@ -329,17 +326,14 @@ static yalm_status complete(struct completion *run, yalm_error *error)
         fputc('\n', stderr);
     }
     status = speculation_open(&run->speculation, options, run->model, run->session, error);
-    if (status == YALM_OK)
-        status = state_open(options, run->session, error);
-    if (status == YALM_OK)
-        status = text_grammar_begin(&run->grammar, run->model, &run->generator.masker, error);
+    status = status ?: state_open(options, run->session, error);
+    status = status ?: text_grammar_begin(&run->grammar, run->model, &run->generator.masker, error);
     run->generator.how = &run->how;
     run->generator.session = run->session;
     run->generator.speculator = run->speculation.speculator;
     run->generator.prompt = run->prompt.ids;
     run->generator.n_prompt = run->prompt.n;
-    if (status == YALM_OK)
-        status = keep(run, finish(run, generate(run, error), error), error);
+    status = status ?: keep(run, finish(run, generate(run, error), error), error);
     return status;
 }
 
@@ -360,12 +354,9 @@ yalm_status run_completion(const struct options *options, yalm_error *error)
     yalm_status status = yalm_sampling_check(model, &run.how.sampling, error);
     if (status == YALM_OK && run.ids_only && options->stops.n)
         status = needs_tokenizer(options, model, "find stop strings", error);
-    if (status == YALM_OK)
-        status = text_grammar_open(&run.grammar, options, model, error);
-    if (status == YALM_OK)
-        status = input_read(&run.text, &run.prompt, options, model, true, error);
-    if (status == YALM_OK)
-        status = complete(&run, error);
+    status = status ?: text_grammar_open(&run.grammar, options, model, error);
+    status = status ?: input_read(&run.text, &run.prompt, options, model, true, error);
+    status = status ?: complete(&run, error);
     generator_free(&run.generator);
     speculation_close(&run.speculation);
     close_session(run.session);

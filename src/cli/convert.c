@@ -230,8 +230,7 @@ yalm_status converter_run(const struct converter *converter, const char *source,
     for (int i = 0; i < ENDS; i++)
         sigaction(ends[i], &action, &before[i]);
     yalm_status status = start(found, (char *const *)words, error);
-    if (status == YALM_OK)
-        status = wait_for_end(error);
+    status = status ?: wait_for_end(error);
     for (int i = 0; i < ENDS; i++)
         sigaction(ends[i], &before[i], NULL);
     free(words);

@@ -151,8 +151,7 @@ static yalm_status print_vectors(yalm_session *session, const struct text_lines 
     for (size_t from = 0; from < lines->n && status == YALM_OK; from += LOT) {
         const size_t n = lines->n - from < LOT ? lines->n - from : LOT;
         status = embed_lot(session, lines, from, n, whole, vectors, error);
-        if (status == YALM_OK)
-            status = yalm_cut_vectors(model, vectors, (int)n, dim, error);
+        status = status ?: yalm_cut_vectors(model, vectors, (int)n, dim, error);
         for (size_t i = 0; i < n && status == YALM_OK; i++)
             print_vector(vectors + i * (size_t)dim, dim, format);
     }
@@ -199,7 +198,7 @@ static yalm_status run(const struct options *options, const yalm_model *model, c
     yalm_status status = needs_tokenizer(options, model, "turn text into ids", error);
     if (status == YALM_OK && options->dimensions) // before any is made
         status = yalm_cut_vectors(model, NULL, 0, options->dimensions, error);
-    return status == YALM_OK ? embed_lines(options, model, text, error) : status;
+    return status ?: embed_lines(options, model, text, error);
 }
 
 yalm_status run_embed(const struct options *options, yalm_error *error)
@@ -210,8 +209,7 @@ yalm_status run_embed(const struct options *options, yalm_error *error)
         text = (struct text){(char *)options->prompt, strlen(options->prompt)};
     yalm_status status = given ? YALM_OK : text_read(&text, options->file, error);
     yalm_model *model = status == YALM_OK ? open_model(options, error) : NULL;
-    if (status == YALM_OK)
-        status = model ? run(options, model, &text, error) : error->status;
+    status = status ?: model ? run(options, model, &text, error) : error->status;
     if (!given)
         free(text.bytes);
     yalm_model_close(model);

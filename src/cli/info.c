@@ -187,7 +187,7 @@ static yalm_status print_json(const struct options *options, const yalm_model *m
         return cli_no_memory(error);
     yalm_status status = output(text, strlen(text), error);
     free(text);
-    return status == YALM_OK ? output("\n", 1, error) : status;
+    return status ?: output("\n", 1, error);
 }
 
 yalm_status run_info(const struct options *options, yalm_error *error)

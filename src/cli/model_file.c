@@ -91,13 +91,10 @@ static yalm_status resolve(const char *named, const struct options *options, cha
         return YALM_OK;
     snprintf(source, sizeof source, "%s", named);
     yalm_status status = kind == DIRECTORY ? look_into(source, sizeof source, named, error) : YALM_OK;
-    if (status == YALM_OK)
-        status = converter_find(&converter, source, error);
+    status = status ?: converter_find(&converter, source, error);
     struct origin origin = {0};
-    if (status == YALM_OK)
-        status = origin_of(&origin, source, options, error);
-    if (status == YALM_OK)
-        status = cache_find(&entry, &origin, converter.folder, error);
+    status = status ?: origin_of(&origin, source, options, error);
+    status = status ?: cache_find(&entry, &origin, converter.folder, error);
     if (status == YALM_OK && !cache_holds(&entry))
         status = convert(&entry, &converter, source, &origin, options->quiet, error);
     if (status == YALM_OK)

@@ -462,8 +462,7 @@ yalm_status options_parse(int argc, char **argv, struct options *options, yalm_e
     yalm_status status = find_mode(argc, argv, options, error);
     if (status == YALM_OK && options->mode < MODE_HELP)
         status = read_values(argc, argv, options, error);
-    if (status == YALM_OK)
-        status = check_together(options, error);
+    status = status ?: check_together(options, error);
     for (int i = 0; status == YALM_OK && options->escapes && i < options->stops.n; i++)
         unescape((char *)options->stops.texts[i]); // argv's
     if (status == YALM_OK && options->escapes && options->prompt)

@@ -67,8 +67,7 @@ static yalm_status choose_junk(struct passkey *run, yalm_error *error)
     if (run->junk >= 0)
         return YALM_OK;
     yalm_status status = encode(run, 1, 0, 99999, &one, error);
-    if (status == YALM_OK)
-        status = encode(run, 2, 0, 99999, &two, error);
+    status = status ?: encode(run, 2, 0, 99999, &two, error);
     if (status == YALM_OK) {
         const int64_t line = (int64_t)(two.n - one.n), room = run->most - MAX_ANSWER - (int64_t)one.n;
         const int64_t fit = room < 0 ? 0 : 1 + room / (line > 0 ? line : 1);
@@ -307,11 +306,9 @@ yalm_status run_passkey(const struct options *options, yalm_error *error)
         status = text_read(&run.lines, options->tokens, error);
     } else {
         status = needs_tokenizer(options, model, "read the test's text", error);
-        if (status == YALM_OK)
-            status = choose_junk(&run, error);
+        status = status ?: choose_junk(&run, error);
     }
-    if (status == YALM_OK)
-        status = run_trials(&run, error);
+    status = status ?: run_trials(&run, error);
     close_session(run.session);
     free(run.read.ids);
     free(run.lines.bytes);

@@ -104,8 +104,7 @@ static yalm_status run_piece(struct perplexity *run, const struct window *window
         const float *logits = yalm_logits(run->session, i);
         if (run->saved.file)
             status = logits_write(&run->saved, logits, (size_t)run->n_vocab, error);
-        if (status == YALM_OK)
-            status = score_row(run, logits, window, window->begin + at + i + 1 - shift, error);
+        status = status ?: score_row(run, logits, window, window->begin + at + i + 1 - shift, error);
     }
     run->n_evaluated += status == YALM_OK ? n : 0;
     return status;
@@ -192,8 +191,7 @@ static yalm_status measure(struct perplexity *run, const yalm_model *model, yalm
     if (options->save_logits)
         status = logits_create(&run->saved, options->save_logits, error);
     const double start = seconds_now();
-    if (status == YALM_OK)
-        status = run_windows(run, windows, error);
+    status = status ?: run_windows(run, windows, error);
     const double seconds = seconds_now() - start;
     if (status == YALM_OK && interrupted())
         status = cli_error(error, YALM_INTERRUPTED, "interrupted");
@@ -206,8 +204,7 @@ static yalm_status measure(struct perplexity *run, const yalm_model *model, yalm
         *error = (yalm_error){.status = YALM_INTERRUPTED};
     if (status == YALM_OK && renamed != YALM_OK)
         *error = renaming;
-    if (status == YALM_OK)
-        status = renamed;
+    status = status ?: renamed;
     if (status == YALM_OK)
         print_results(run, seconds);
     return status;

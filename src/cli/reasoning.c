@@ -36,14 +36,12 @@ static yalm_status think(struct reasoning *r, struct span more, yalm_error *erro
     if (!r->inside) {
         if (r->last)
             status = end_line(r, error);
-        if (status == YALM_OK)
-            status = put_colour(r, "\033[2m", error);
-        if (status == YALM_OK)
-            status = put_text(r, "<think>\n", error);
+        status = status ?: put_colour(r, "\033[2m", error);
+        status = status ?: put_text(r, "<think>\n", error);
         more = skip_blanks(more);
         r->inside = true;
     }
-    return status == YALM_OK ? put(r, more, error) : status;
+    return status ?: put(r, more, error);
 }
 
 static yalm_status answer(struct reasoning *r, struct span more, yalm_error *error)
@@ -55,21 +53,18 @@ static yalm_status answer(struct reasoning *r, struct span more, yalm_error *err
     yalm_status status = YALM_OK;
     if (r->inside) {
         status = end_line(r, error);
-        if (status == YALM_OK)
-            status = put_text(r, "</think>", error);
-        if (status == YALM_OK)
-            status = put_colour(r, "\033[0m", error);
-        if (status == YALM_OK)
-            status = put_text(r, "\n\n", error);
+        status = status ?: put_text(r, "</think>", error);
+        status = status ?: put_colour(r, "\033[0m", error);
+        status = status ?: put_text(r, "\n\n", error);
         r->inside = false;
     }
-    return status == YALM_OK ? put(r, more, error) : status;
+    return status ?: put(r, more, error);
 }
 
 static yalm_status end_text(struct reasoning *r, yalm_error *error)
 {
     const yalm_status status = r->inside ? put_colour(r, "\033[0m", error) : YALM_OK;
-    return status == YALM_OK ? end_line(r, error) : status;
+    return status ?: end_line(r, error);
 }
 
 yalm_status reasoning_show(struct reasoning *r, const struct speech *speech, bool whole, yalm_error *error)

@@ -95,15 +95,11 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
         how.parallel = 1; // there is nothing that it goes on with
     yalm_model *draft = NULL;
     yalm_status status = yalm_sampling_check(model, &how.sampling, error);
-    if (status == YALM_OK)
-        status = speculation_draft_model(options, model, &draft, error);
+    status = status ?: speculation_draft_model(options, model, &draft, error);
     how.draft = draft;
-    if (status == YALM_OK)
-        status = choose_context(model, &how, error);
-    if (status == YALM_OK)
-        status = check_memory(options, model, &how, error);
-    if (status == YALM_OK)
-        status = serve(model, &how, error);
+    status = status ?: choose_context(model, &how, error);
+    status = status ?: check_memory(options, model, &how, error);
+    status = status ?: serve(model, &how, error);
     if (draft)
         yalm_model_close(draft);
     yalm_model_close(model);

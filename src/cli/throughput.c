@@ -49,8 +49,7 @@ static yalm_status measure_limits(struct bench *bench, yalm_session *session, ya
 // Waits for each token, as one must who draws the next from its logits.
 static yalm_status eval_token(struct speculator *speculator, yalm_session *session, int32_t token, yalm_error *error)
 {
-    const yalm_status status = speculator_eval(speculator, session, token, error);
-    return status == YALM_OK ? yalm_finish(session, error) : status;
+    return speculator_eval(speculator, session, token, error) ?: yalm_finish(session, error);
 }
 
 static yalm_status go_to_depth(const struct bench *bench, const struct test *test, yalm_session *session, yalm_error *error)
@@ -68,8 +67,7 @@ static yalm_status back_to_depth(const struct bench *bench, const struct test *t
 {
     if (yalm_rollback_point(session, test->depth) == test->depth)
         return yalm_rollback(session, test->depth, error);
-    const yalm_status status = yalm_rollback(session, 0, error);
-    return status == YALM_OK ? go_to_depth(bench, test, session, error) : status;
+    return yalm_rollback(session, 0, error) ?: go_to_depth(bench, test, session, error);
 }
 
 // The timed part: prefill in one call, decode one token at a time. `attention` (NULL: nobody wants to know): seconds of them
@@ -89,12 +87,11 @@ static yalm_status run_once(const struct bench *bench, const struct test *test, 
     else
         for (int i = 0; i < n && status == YALM_OK; i++)
             status = eval_token(speculator, session, ids[i], error);
-    if (status == YALM_OK)
-        status = yalm_finish(session, error);
+    status = status ?: yalm_finish(session, error);
     *seconds = seconds_now() - start;
     if (attention)
         *attention = yalm_attention_seconds(session);
-    return status == YALM_OK ? back_to_depth(bench, test, session, error) : status;
+    return status ?: back_to_depth(bench, test, session, error);
 }
 
 static void add_cost(struct test *test, const yalm_session *session, int n, int depth)
@@ -193,10 +190,8 @@ static yalm_status run_test(struct bench *bench, struct test *test, bool last, y
     if (!bench->limits_known)
         status = measure_limits(bench, session, error);
     bench->limits_known = true;
-    if (status == YALM_OK)
-        status = speculation_open(&speculation, options, bench->model, session, error);
-    if (status == YALM_OK)
-        status = repeat(bench, test, session, speculation.speculator, error);
+    status = status ?: speculation_open(&speculation, options, bench->model, session, error);
+    status = status ?: repeat(bench, test, session, speculation.speculator, error);
     speculation_close(&speculation);
     if (status == YALM_OK && last && seconds_now() > bench->limits_at + soon_seconds)
         status = measure_limits(bench, session, error);
@@ -259,8 +254,7 @@ yalm_status run_throughput(const struct options *options, yalm_error *error)
     yalm_status status = YALM_OK;
     if (options->tokens)
         status = tokens_read(&bench.given, options->tokens, bench.report.facts->vocab_size, error);
-    if (status == YALM_OK)
-        status = run_tests(&bench, error);
+    status = status ?: run_tests(&bench, error);
     for (int i = 0; i < n_tests; i++) {
         free(tests[i].seconds);
         free(tests[i].attention);

@@ -324,5 +324,5 @@ yalm_status report_write(const struct report *report, int format, yalm_error *er
             cJSON_Delete(row);
         }
     }
-    return status == YALM_OK ? output_end(error) : status;
+    return status ?: output_end(error);
 }

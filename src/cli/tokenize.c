@@ -81,10 +81,8 @@ yalm_status run_tokenize(const struct options *options, yalm_error *error)
     yalm_status status = YALM_OK;
     if (options->detokenize) {
         status = needs_tokenizer(options, model, "turn ids into text", error);
-        if (status == YALM_OK)
-            status = read_ids(&tokens, options, model, error);
-        if (status == YALM_OK)
-            status = detokenize(options, model, &tokens, error);
+        status = status ?: read_ids(&tokens, options, model, error);
+        status = status ?: detokenize(options, model, &tokens, error);
     } else {
         status = input_read(&text, &tokens, options, model, true, error);
         if (status == YALM_OK && options->pieces)

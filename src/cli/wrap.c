@@ -65,8 +65,7 @@ static yalm_status send_word(yalm_error *error)
     for (; now.spaces > 0 && status == YALM_OK; now.spaces -= 16)
         status = output(blanks, now.spaces < 16 ? (size_t)now.spaces : 16, error);
     now.spaces = 0;
-    if (status == YALM_OK)
-        status = output(now.word, now.length, error);
+    status = status ?: output(now.word, now.length, error);
     now.length = 0;
     return status;
 }
@@ -77,7 +76,7 @@ static yalm_status end_line(yalm_error *error)
     now.in_code ^= now.ticks == 3;
     now.column = now.spaces = now.ticks = 0;
     now.inside = false;
-    return status == YALM_OK ? output("\n", 1, error) : status;
+    return status ?: output("\n", 1, error);
 }
 
 yalm_status wrap_output(const char *bytes, size_t length, yalm_error *error)

@@ -23,10 +23,8 @@ static yalm_status take_head(struct cpu_state *s, int layer, int kv_head, struct
         status = take_slots(cpu_keys(s, layer, kv_head), slot, n, cpu_row_bytes(s, layer), take, context);
         if (status == YALM_OK && config_cached_rows(s->config) > 1)
             status = take_slots(cpu_values(s, layer, kv_head), slot, n, cpu_row_bytes(s, layer), take, context);
-        if (status == YALM_OK)
-            status = take_slots(cpu_key_scales(s, layer, kv_head), slot, n, sizeof(float), take, context);
-        if (status == YALM_OK)
-            status = take_slots(cpu_value_scales(s, layer, kv_head), slot, n, sizeof(float), take, context);
+        status = status ?: take_slots(cpu_key_scales(s, layer, kv_head), slot, n, sizeof(float), take, context);
+        status = status ?: take_slots(cpu_value_scales(s, layer, kv_head), slot, n, sizeof(float), take, context);
     }
     return status;
 }
@@ -36,7 +34,7 @@ static yalm_status take_carried(struct cpu_state *s, int layer, int64_t position
     const struct delta_config *d = config_delta(s->config, layer);
     const int place = delta_place(s, position);
     const yalm_status status = take(context, delta_state(s, place, layer, 0), delta_state_floats(d) * sizeof(float));
-    return status == YALM_OK ? take(context, delta_inputs(s, place, layer), delta_input_floats(d) * sizeof(float)) : status;
+    return status ?: take(context, delta_inputs(s, place, layer), delta_input_floats(d) * sizeof(float));
 }
 
 yalm_status cpu_each_row(void *state, const struct stretch *of_kind, enum row_use use, row_taker *take, void *context,

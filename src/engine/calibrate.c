@@ -174,12 +174,9 @@ yalm_status yalm_calibrate(yalm_session *session, const int32_t *tokens, size_t 
     yalm_status status = check(&c, n, error);
     if (status == YALM_OK)
         status = codebook_create(&writer, path, error); // first: a place that cannot be written to is better known at once
-    if (status == YALM_OK)
-        status = allocate(&c, error);
-    if (status == YALM_OK)
-        status = record_all(&c, error);
-    if (status == YALM_OK)
-        status = learn(&c, error);
+    status = status ?: allocate(&c, error);
+    status = status ?: record_all(&c, error);
+    status = status ?: learn(&c, error);
     if (status == YALM_OK)
         status = codebook_write(
             &writer,

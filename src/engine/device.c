@@ -82,7 +82,7 @@ static yalm_status can_run(const struct backend *backend, const yalm_model *mode
     yalm_memory memory;
     const struct backend_plan plan = device_plan(model, options, NULL);
     status = device_memory(backend, &plan, &memory, error);
-    return status == YALM_OK ? device_has_room(backend, &plan, &memory, error) : status;
+    return status ?: device_has_room(backend, &plan, &memory, error);
 }
 
 static void say_why_not(struct device_choice *choice, const char *device, const char *why)

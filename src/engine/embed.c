@@ -296,8 +296,7 @@ static yalm_status embed_alone(yalm_session *s, const yalm_text *query, const ya
         s->embedding = &e;
         status = yalm_eval(s, text, (int)all, YALM_LOGITS_NONE, error);
         s->embedding = NULL;
-        if (status == YALM_OK)
-            status = query ? take_score(s->model, x, (int)all, out, error) : take_vector(s->model, x, out, error);
+        status = status ?: query ? take_score(s->model, x, (int)all, out, error) : take_vector(s->model, x, out, error);
         const yalm_status emptied = yalm_rollback(s, 0, status == YALM_OK ? error : NULL);
         status = status == YALM_OK ? emptied : status;
         mtp_forget(s);
@@ -348,16 +347,13 @@ static yalm_status run(yalm_session *s, const yalm_text *query, const yalm_text 
 {
     struct lot lot;
     yalm_status status = check(s, query, error);
-    if (status == YALM_OK)
-        status = check_texts(s, query, texts, n, error);
-    if (status == YALM_OK)
-        status = lot_open(&lot, s, query, out, error);
+    status = status ?: check_texts(s, query, texts, n, error);
+    status = status ?: lot_open(&lot, s, query, out, error);
     if (status != YALM_OK)
         return status;
     for (int i = 0; i < n && status == YALM_OK; i++)
         status = query ? add_pair(&lot, query, &texts[i], error) : add_text(&lot, &texts[i], error);
-    if (status == YALM_OK)
-        status = lot_run(&lot, error);
+    status = status ?: lot_run(&lot, error);
     lot_free(&lot);
     return status;
 }

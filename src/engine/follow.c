@@ -95,8 +95,7 @@ static yalm_status open_session(struct follower *f, int session, const struct co
     const struct backend_plan plan = device_plan(f->model, o, &never);
     yalm_memory memory;
     status = device_memory(choice.own, &plan, &memory, error);
-    if (status == YALM_OK)
-        status = device_has_room(choice.own, &plan, &memory, error);
+    status = status ?: device_has_room(choice.own, &plan, &memory, error);
     if (status != YALM_OK)
         return status;
     struct followed *opened = calloc(1, sizeof *opened);

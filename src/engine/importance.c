@@ -107,14 +107,10 @@ yalm_status yalm_importance_write(yalm_session *session, const int32_t *tokens, 
     struct new_file file = {0};
     how = how ? how : &defaults;
     yalm_status status = error_of_size(how->size, sizeof *how, "yalm_importance", error);
-    if (status == YALM_OK)
-        status = check(&o, n, error);
-    if (status == YALM_OK)
-        status = importance_create(&file, path, error);
-    if (status == YALM_OK)
-        status = allocate(&o, error);
-    if (status == YALM_OK)
-        status = importance_reserve(&file, o.sums, &model->config, &model->weights, error);
+    status = status ?: check(&o, n, error);
+    status = status ?: importance_create(&file, path, error);
+    status = status ?: allocate(&o, error);
+    status = status ?: importance_reserve(&file, o.sums, &model->config, &model->weights, error);
     if (status == YALM_OK) {
         o.session->backend->observe(o.session->state, o.sums);
         status = evaluate(&o, tokens, n, how, error);

@@ -22,10 +22,8 @@ static yalm_status read_source(yalm_model *model, yalm_error *error)
     struct json_object source;
     const char *converter;
     yalm_status status = json_get_object(&source, &root, "source", "source", error);
-    if (status == YALM_OK)
-        status = json_get_string(&model->info.name, &source, "name", error);
-    if (status == YALM_OK)
-        status = json_get_string(&converter, &source, "converter", error);
+    status = status ?: json_get_string(&model->info.name, &source, "name", error);
+    status = status ?: json_get_string(&converter, &source, "converter", error);
     for (const cJSON *c = status == YALM_OK ? source.node->child : NULL; c; c = c->next)
         if (!cJSON_IsString(c))
             return error_set(error, YALM_BAD_MODEL, "%s: metadata: 'source.%s' is not a string", root.path,
@@ -103,23 +101,18 @@ static yalm_status open_parts(yalm_model *model, const char *path, const yalm_mo
                          "%s in memory: a rank keeps a copy of its share of the weights, not the file: leave it out",
                          options->lock ? "locking the file" : "huge pages for the file");
     yalm_status status = container_open(&model->container, path, options->huge_pages, error);
-    if (status == YALM_OK)
-        status = config_read(&model->config, &model->container, error);
-    if (status == YALM_OK)
-        status = weights_bind(&model->weights, &model->config, &model->container, error);
+    status = status ?: config_read(&model->config, &model->container, error);
+    status = status ?: weights_bind(&model->weights, &model->config, &model->container, error);
     if (status == YALM_OK && model->config.mtp.there) {
         model->mtp_config = mtp_config_of(&model->config);
         model->mtp_weights = mtp_weights_of(&model->weights, &model->config);
     }
-    if (status == YALM_OK)
-        status = read_source(model, error);
+    status = status ?: read_source(model, error);
     // Before the tokenizer, which reads tensors: damage is better named as such than as what it makes of the vocabulary.
     for (int i = 0; options->verify && i < model->container.n_tensors && status == YALM_OK; i++)
         status = container_verify(&model->container, &model->container.tensors[i], error);
-    if (status == YALM_OK)
-        status = tokenizer_open(&model->tokenizer, &model->container, &model->config, error);
-    if (status == YALM_OK)
-        status = chat_load(&model->chat, &model->container, error);
+    status = status ?: tokenizer_open(&model->tokenizer, &model->container, &model->config, error);
+    status = status ?: chat_load(&model->chat, &model->container, error);
     model->codebooks_path = status == YALM_OK ? codebook_default_path(path) : NULL;
     if (status == YALM_OK && !model->codebooks_path)
         status = error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
@@ -260,8 +253,7 @@ yalm_status yalm_chat_render(const yalm_model *model, const char *variables, siz
 {
     *text = NULL;
     *length = 0;
-    const yalm_status status = check_chat(model, error);
-    return status == YALM_OK ? chat_render(model->chat, variables, n_variables, text, length, error) : status;
+    return check_chat(model, error) ?: chat_render(model->chat, variables, n_variables, text, length, error);
 }
 
 bool yalm_is_eos(const yalm_model *model, int32_t token)

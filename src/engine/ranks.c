@@ -130,8 +130,7 @@ static yalm_status open_on_others(struct ranks_state *s, const yalm_session_opti
     if (!bytes)
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     yalm_status status = tell(s, &(struct command){.kind = COMMAND_OPEN}, bytes, length, error);
-    if (status == YALM_OK)
-        status = group_answers(s->group, error);
+    status = status ?: group_answers(s->group, error);
     free(bytes);
     return status;
 }
@@ -152,8 +151,7 @@ static yalm_status join_all(struct ranks_state *s, yalm_error *error)
     char invitation[INVITATION_BYTES];
     yalm_error ours = {0};
     yalm_status status = s->backend->invite(invitation, error);
-    if (status == YALM_OK)
-        status = tell(s, &(struct command){.kind = COMMAND_JOIN}, invitation, sizeof invitation, error);
+    status = status ?: tell(s, &(struct command){.kind = COMMAND_JOIN}, invitation, sizeof invitation, error);
     if (status != YALM_OK)
         return status;
     s->backend->join(s->own, invitation, &ours); // while they do
@@ -208,8 +206,7 @@ static yalm_status evaluate(void *state, const struct batch *batch, yalm_error *
     s->group->cancel = s->cancel;
     const size_t body = batch->n > 1 ? sizeof *batch->tokens * (size_t)batch->n : 0;
     yalm_status status = tell(s, &command, batch->tokens, body, error);
-    if (status == YALM_OK)
-        status = s->backend->evaluate(s->own, batch, error);
+    status = status ?: s->backend->evaluate(s->own, batch, error);
     if (s->group->lost)
         status = group_failure(s->group, error);
     pthread_mutex_unlock(&s->group->lock);
@@ -235,8 +232,7 @@ static yalm_status evaluate_together(void *const *states, const struct batch *ba
         }
         status =
             tell(first, &(struct command){.kind = COMMAND_TOGETHER, .n = some}, turns, sizeof *turns * (size_t)some, error);
-        if (status == YALM_OK)
-            status = backend_cpu.evaluate_together(own, batches + done, some, plan, error);
+        status = status ?: backend_cpu.evaluate_together(own, batches + done, some, plan, error);
     }
     if (first->group->lost)
         status = group_failure(first->group, error);
@@ -265,8 +261,7 @@ static yalm_status fill_random(void *state, int64_t position, int n, uint64_t se
     struct command command = {.kind = COMMAND_FILL, .n = n, .position = position, .seed = seed};
     pthread_mutex_lock(&s->group->lock);
     yalm_status status = tell(s, &command, NULL, 0, error);
-    if (status == YALM_OK)
-        status = s->backend->fill_random(s->own, position, n, seed, error);
+    status = status ?: s->backend->fill_random(s->own, position, n, seed, error);
     pthread_mutex_unlock(&s->group->lock);
     return status;
 }

@@ -63,11 +63,9 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
         return error_set(error, YALM_USAGE, "mtp: found %d, expected off, auto or on", (int)options->mtp);
     struct settings settings; // a mistake is one whether the attention method wants them or not
     yalm_status status = settings_read(&settings, options, error);
-    if (status == YALM_OK)
-        status = exact_check(options, error);
-    if (status == YALM_OK)
-        status = device_choose(model, options, choice, error);
-    return status == YALM_OK ? mtp_resolve(model, choice->backend, options, error) : status;
+    status = status ?: exact_check(options, error);
+    status = status ?: device_choose(model, options, choice, error);
+    return status ?: mtp_resolve(model, choice->backend, options, error);
 }
 
 yalm_status yalm_session_memory(const yalm_model *model, const yalm_session_options *given, yalm_memory *memory,
@@ -88,10 +86,8 @@ static yalm_status allocate(yalm_session *s, yalm_error *error)
     const struct backend_plan plan = device_plan(s->model, &s->options, &s->cancel);
     memcpy(s->kv, plan.kv, sizeof s->kv);
     yalm_status status = device_memory(s->backend, &plan, &s->memory, error);
-    if (status == YALM_OK)
-        status = mtp_memory(s->model, s->backend, &s->options, &s->memory, error);
-    if (status == YALM_OK)
-        status = device_has_room(s->backend, &plan, &s->memory, error);
+    status = status ?: mtp_memory(s->model, s->backend, &s->options, &s->memory, error);
+    status = status ?: device_has_room(s->backend, &plan, &s->memory, error);
     if (status != YALM_OK)
         return status;
     s->last_logits = malloc(sizeof(float) * s->model->config.vocab_size);
@@ -275,8 +271,7 @@ static int next_piece(const yalm_session *s, int left, yalm_logits_of which)
 yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits_of which, yalm_error *error)
 {
     yalm_status status = check_room(s, n, error);
-    if (status == YALM_OK)
-        status = check_tokens(s, tokens, n, error);
+    status = status ?: check_tokens(s, tokens, n, error);
     if (status == YALM_OK && which == YALM_LOGITS_ALL)
         status = room_for_all_logits(s, n, error);
     if (status != YALM_OK)
@@ -349,8 +344,7 @@ static yalm_status check_each(yalm_session *const *sessions, const int32_t *toke
         if (s->model != sessions[0]->model || s->backend != sessions[0]->backend)
             return error_set(error, YALM_USAGE, "session %d is on another model or device than the first", i + 1);
         status = check_room(s, 1, error);
-        if (status == YALM_OK)
-            status = check_tokens(s, tokens + i, 1, error);
+        status = status ?: check_tokens(s, tokens + i, 1, error);
         if (status == YALM_OK && atomic_exchange(&s->cancel, false))
             status = error_set(error, YALM_INTERRUPTED, "interrupted");
     }

@@ -183,8 +183,7 @@ static yalm_status save_as(yalm_session *s, const char *path, const char *tempor
         status = io_error(path, error);
     else if (!stream.hash || XXH3_64bits_reset(stream.hash) != XXH_OK)
         status = error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
-    if (status == YALM_OK)
-        status = write_file(&stream, s, error);
+    status = status ?: write_file(&stream, s, error);
     if (stream.file && fclose(stream.file) != 0 && status == YALM_OK)
         status = io_error(path, error);
     if (status == YALM_OK && rename(temporary, path) != 0)
@@ -306,12 +305,9 @@ static yalm_status read_file(struct stream *stream, yalm_session *s, yalm_error 
     if (fread(&header, sizeof header, 1, stream->file) != 1)
         return unfit(stream->path, "not a session of yalm", error);
     yalm_status status = check_header(&header, (uint64_t)size, s, stream->path, error);
-    if (status == YALM_OK)
-        status = check_kinds(stream, &header, s, error);
-    if (status == YALM_OK)
-        status = read_tokens(stream, &header, s, error);
-    if (status == YALM_OK)
-        status = read_rows(stream, &header, s, error);
+    status = status ?: check_kinds(stream, &header, s, error);
+    status = status ?: read_tokens(stream, &header, s, error);
+    status = status ?: read_rows(stream, &header, s, error);
     if (status != YALM_OK)
         return status;
     s->position = header.position;
@@ -336,8 +332,7 @@ yalm_status yalm_session_load(yalm_session *s, const char *path, yalm_error *err
         status = io_error(path, error);
     else if (!stream.hash || XXH3_64bits_reset(stream.hash) != XXH_OK)
         status = error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
-    if (status == YALM_OK)
-        status = read_file(&stream, s, error);
+    status = status ?: read_file(&stream, s, error);
     if (stream.file)
         fclose(stream.file);
     XXH3_freeState(stream.hash);

@@ -43,9 +43,9 @@ yalm_status model_take_share(yalm_model *model, yalm_error *error)
 {
     const struct transport *transport = &model->group->transport;
     const yalm_status status = share_check(&model->config, &model->weights, transport->n, error);
-    return status == YALM_OK ? share_open(&model->share, &model->config, &model->weights, &model->container, transport->rank,
-                                          transport->n, error)
-                             : status;
+    return status
+               ?: share_open(&model->share, &model->config, &model->weights, &model->container, transport->rank, transport->n,
+                             error);
 }
 
 yalm_status model_share_out(yalm_model *model, yalm_error *error)

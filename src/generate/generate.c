@@ -102,8 +102,7 @@ static yalm_status open_run(struct generation_run *run, yalm_session *session, c
     yalm_status status = check(session, n, how, &run->options.sampling, error);
     if (status == YALM_OK && how->parts)
         find_parts(run, model, prompt, n);
-    if (status == YALM_OK)
-        status = open_grammar(run, model, error);
+    status = status ?: open_grammar(run, model, error);
     if (status == YALM_OK && how->speculate && (run->generator.speculator = speculator_open(NULL, NULL)) == NULL)
         status = error_set(error, YALM_NO_MEMORY, "out of memory for the answer");
     return status;
@@ -214,8 +213,7 @@ yalm_status yalm_generate(yalm_session *session, const int32_t *prompt, size_t n
         return error_set(error, YALM_NO_MEMORY, "out of memory for the answer");
     run->how = how;
     yalm_status status = open_run(run, session, prompt, n, error);
-    if (status == YALM_OK)
-        status = generate(run, error);
+    status = status ?: generate(run, error);
     const struct generator *g = &run->generator;
     if (result)
         *result = (yalm_generated){g->stop, number_of(g), (int64_t)g->n_generated, g->n_cached};

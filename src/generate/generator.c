@@ -307,8 +307,7 @@ yalm_status generator_evaluate(struct generator *g, yalm_error *error)
 {
     if (!generator_reads(g))
         return speculator_eval(g->speculator, g->session, g->token, error);
-    const yalm_status status = yalm_eval(g->session, g->pending, g->n_pending, g->which, error);
-    return status == YALM_OK ? generator_evaluated(g, error) : status;
+    return yalm_eval(g->session, g->pending, g->n_pending, g->which, error) ?: generator_evaluated(g, error);
 }
 
 void generator_free(struct generator *g)

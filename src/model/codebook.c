@@ -127,8 +127,7 @@ yalm_status codebook_open(struct codebook *book, const char *path, const struct 
     if (!book->path)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
     yalm_status status = mapping_open(&book->mapping, book->path, false, error);
-    if (status == YALM_OK)
-        status = read_file(book, model, config, error);
+    status = status ?: read_file(book, model, config, error);
     if (status != YALM_OK)
         codebook_close(book);
     return status;

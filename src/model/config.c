@@ -42,8 +42,7 @@ static yalm_status read_names(struct config_reader *r)
     yalm_status status = json_get_string(&name, &r->object, "architecture", r->error);
     if (status == YALM_OK && strlen(name) >= sizeof r->config->architecture)
         return refuse(r, "config.architecture", name, "at most 63 bytes");
-    if (status == YALM_OK)
-        status = json_get_string(&activation, &r->object, "activation", r->error);
+    status = status ?: json_get_string(&activation, &r->object, "activation", r->error);
     if (status != YALM_OK)
         return status;
     int a = 0;
@@ -211,10 +210,8 @@ static yalm_status read_score(struct config_reader *r)
     if (!c->scores)
         return YALM_OK;
     yalm_status status = json_get_object(&object, &r->object, "score", "config.score", r->error);
-    if (status == YALM_OK)
-        status = json_only(&object, keys, 4, r->error);
-    if (status == YALM_OK)
-        status = json_get_integer(&end, &object, "end", -1, c->vocab_size - 1, r->error);
+    status = status ?: json_only(&object, keys, 4, r->error);
+    status = status ?: json_get_integer(&end, &object, "end", -1, c->vocab_size - 1, r->error);
     if (status == YALM_OK && json_has(&object, "by"))
         status = json_get_string(&by, &object, "by", r->error);
     c->score_by = strcmp(by, "mean") == 0 ? POOLING_MEAN : strcmp(by, "last") == 0 ? POOLING_LAST : POOLING_FIRST;
@@ -242,14 +239,10 @@ static yalm_status read_pooling(struct config_reader *r)
     if (!json_has(&r->object, "pooling"))
         return YALM_OK;
     yalm_status status = json_get_object(&object, &r->object, "pooling", "config.pooling", r->error);
-    if (status == YALM_OK)
-        status = json_only(&object, keys, 4, r->error);
-    if (status == YALM_OK)
-        status = json_get_string(&by, &object, "by", r->error);
-    if (status == YALM_OK)
-        status = json_get_integer(&end, &object, "end", -1, r->config->vocab_size - 1, r->error);
-    if (status == YALM_OK)
-        status = read_list(r, &object, "dense", 1, MAX_DIM, CONFIG_MAX_DENSE, r->config->dense_dims, &r->config->n_dense);
+    status = status ?: json_only(&object, keys, 4, r->error);
+    status = status ?: json_get_string(&by, &object, "by", r->error);
+    status = status ?: json_get_integer(&end, &object, "end", -1, r->config->vocab_size - 1, r->error);
+    status = status ?: read_list(r, &object, "dense", 1, MAX_DIM, CONFIG_MAX_DENSE, r->config->dense_dims, &r->config->n_dense);
     if (status == YALM_OK && json_has(&object, "matryoshka"))
         status = json_get_integer(&least, &object, "matryoshka", 1, config_vector_dim(r->config), r->error);
     if (status != YALM_OK)
@@ -276,11 +269,9 @@ static yalm_status read_mtp(struct config_reader *r)
     if (!mtp->there)
         return YALM_OK;
     yalm_status status = json_get_object(&object, &r->object, "mtp", "config.mtp", r->error);
-    if (status == YALM_OK)
-        status = json_only(&object, keys, 2, r->error);
-    if (status == YALM_OK)
-        status = json_get_bool(&mtp->normed, &object, "normed", r->error);
-    return status == YALM_OK ? json_get_bool(&mtp->own_normed, &object, "own_normed", r->error) : status;
+    status = status ?: json_only(&object, keys, 2, r->error);
+    status = status ?: json_get_bool(&mtp->normed, &object, "normed", r->error);
+    return status ?: json_get_bool(&mtp->own_normed, &object, "own_normed", r->error);
 }
 
 static yalm_status read_latent(struct config_reader *r)
@@ -300,15 +291,13 @@ static yalm_status read_latent(struct config_reader *r)
     if (!json_has(&r->object, "latent"))
         return YALM_OK;
     yalm_status status = json_get_object(&object, &r->object, "latent", "config.latent", r->error);
-    if (status == YALM_OK)
-        status = json_only(&object, keys, sizeof keys / sizeof *keys, r->error);
+    status = status ?: json_only(&object, keys, sizeof keys / sizeof *keys, r->error);
     for (int i = 0; i < N_SIZES && status == YALM_OK; i++) {
         int64_t value = 0;
         status = json_get_integer(&value, &object, keys[i], sizes[i].min, sizes[i].max, r->error);
         *sizes[i].value = (int)value;
     }
-    if (status == YALM_OK)
-        status = json_get_number(&eps, &object, keys[N_SIZES], FLT_MIN, 1, r->error);
+    status = status ?: json_get_number(&eps, &object, keys[N_SIZES], FLT_MIN, 1, r->error);
     latent->norm_eps = (float)eps;
     return status;
 }
@@ -320,13 +309,10 @@ static yalm_status read_members(struct config_reader *r)
     for (const struct member *m = members; m < members + N_MEMBERS && status == YALM_OK; m++)
         if (!m->later || json_has(&r->object, m->key))
             status = read_member(r, m);
-    if (status == YALM_OK)
-        status = read_latent(r);
-    if (status == YALM_OK)
-        status = read_layers(r, "unrotated_layers", c->unrotated_layer, &c->n_unrotated_layers);
-    if (status == YALM_OK)
-        status = read_layers(r, "no_ffn_layers", c->no_ffn_layer, &c->n_no_ffn_layers);
-    return status == YALM_OK ? read_layers(r, "dense_layers", c->dense_layer, &c->n_dense_layers) : status;
+    status = status ?: read_latent(r);
+    status = status ?: read_layers(r, "unrotated_layers", c->unrotated_layer, &c->n_unrotated_layers);
+    status = status ?: read_layers(r, "no_ffn_layers", c->no_ffn_layer, &c->n_no_ffn_layers);
+    return status ?: read_layers(r, "dense_layers", c->dense_layer, &c->n_dense_layers);
 }
 
 // A short convolution alone, of the stream's width.
@@ -336,10 +322,8 @@ static yalm_status read_conv(struct delta_config *delta, const struct json_objec
     struct json_object object;
     int64_t width = 0;
     yalm_status status = json_get_object(&object, kind, "conv", "config.kinds.conv", error);
-    if (status == YALM_OK)
-        status = json_only(&object, keys, sizeof keys / sizeof *keys, error);
-    if (status == YALM_OK)
-        status = json_get_integer(&width, &object, keys[0], 2, CONFIG_MAX_CONV, error);
+    status = status ?: json_only(&object, keys, sizeof keys / sizeof *keys, error);
+    status = status ?: json_get_integer(&width, &object, keys[0], 2, CONFIG_MAX_CONV, error);
     if (status == YALM_OK && json_has(&object, keys[1]))
         status = json_get_bool(&delta->conv_bias, &object, keys[1], error);
     delta->conv_width = (int)width;
@@ -374,10 +358,9 @@ static yalm_status read_attention(struct layer_kind *kind, const struct json_obj
             status = json_get_integer(&value, object, sizes[i].key, sizes[i].min, sizes[i].max, error);
         *sizes[i].value = (int)value;
     }
-    if (status == YALM_OK)
-        status = read_sharing(kind, object, config_n_kinds(c) - 1, error);
+    status = status ?: read_sharing(kind, object, config_n_kinds(c) - 1, error);
     const int head_dim = kind->head_dim ? kind->head_dim : c->head_dim;
-    return status == YALM_OK ? rope_read(&kind->rope, object, "config.kinds.rope", head_dim, error) : status;
+    return status ?: rope_read(&kind->rope, object, "config.kinds.rope", head_dim, error);
 }
 
 // kinds: the layers that differ from kind 0, which config's own `sliding_window` and `rope` describe.
@@ -401,8 +384,7 @@ static yalm_status read_kind(struct config_reader *r, const cJSON *node, int kin
         status = recurs      ? delta_read(&c->kinds[kind].delta, &inner.object, r->error)
                  : convolves ? read_conv(&c->kinds[kind].delta, &inner.object, c->hidden_dim, r->error)
                              : read_attention(&c->kinds[kind], &inner.object, c, r->error);
-    if (status == YALM_OK)
-        status = json_get_array(&layers, &inner.object, "layers", r->error);
+    status = status ?: json_get_array(&layers, &inner.object, "layers", r->error);
     if (status != YALM_OK)
         return status;
     for (const cJSON *item = layers->child; item; item = item->next) {
@@ -470,21 +452,13 @@ yalm_status config_read(struct model_config *config, const struct container *con
     const struct json_object root = {container->mapping.path, "", container->metadata};
     struct config_reader r = {.config = config, .error = error};
     yalm_status status = json_get_object(&r.object, &root, "config", "config", error);
-    if (status == YALM_OK)
-        status = check_members(&r);
-    if (status == YALM_OK)
-        status = read_names(&r);
-    if (status == YALM_OK)
-        status = read_mtp(&r);
-    if (status == YALM_OK)
-        status = read_members(&r);
-    if (status == YALM_OK)
-        status = read_kinds(&r);
-    if (status == YALM_OK)
-        status = read_ids(&r);
-    if (status == YALM_OK)
-        status = read_pooling(&r);
-    if (status == YALM_OK)
-        status = read_score(&r);
-    return status == YALM_OK ? config_check(config, r.object.path, error) : status;
+    status = status ?: check_members(&r);
+    status = status ?: read_names(&r);
+    status = status ?: read_mtp(&r);
+    status = status ?: read_members(&r);
+    status = status ?: read_kinds(&r);
+    status = status ?: read_ids(&r);
+    status = status ?: read_pooling(&r);
+    status = status ?: read_score(&r);
+    return status ?: config_check(config, r.object.path, error);
 }

@@ -64,7 +64,7 @@ static yalm_status check_kinds(const struct config_check *r)
     for (int kind = 0; kind < config_n_kinds(r->config) && status == YALM_OK; kind++)
         if (kind == 0 || config_kind_attends(r->config, kind))
             status = check_heads(r, kind);
-    return status == YALM_OK ? check_sharing(r) : status;
+    return status ?: check_sharing(r);
 }
 
 static yalm_status refuse_beside(const struct config_check *r, const char *fact, const char *beside)
@@ -198,14 +198,10 @@ yalm_status config_check(const struct model_config *config, const char *config_p
     const struct model_config *c = r->config;
     const char *path = r->path;
     yalm_status status = check_kinds(r);
-    if (status == YALM_OK)
-        status = check_encoder(r);
-    if (status == YALM_OK)
-        status = check_latent(r);
-    if (status == YALM_OK)
-        status = check_scan(r);
-    if (status == YALM_OK)
-        status = check_groups(r);
+    status = status ?: check_encoder(r);
+    status = status ?: check_latent(r);
+    status = status ?: check_scan(r);
+    status = status ?: check_groups(r);
     if (status != YALM_OK)
         return status;
     if (c->attention_bias && c->qkv_bias)

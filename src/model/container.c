@@ -97,12 +97,9 @@ static yalm_status read_metadata(struct container *container, const struct conta
     const struct json_object root = {path, "", container->metadata};
     struct json_object ignored;
     status = json_only(&root, members, 6, error);
-    if (status == YALM_OK)
-        status = json_get_object(&ignored, &root, "config", "config", error);
-    if (status == YALM_OK)
-        status = json_get_object(&ignored, &root, "tokenizer", "tokenizer", error);
-    if (status == YALM_OK)
-        status = json_get_object(&ignored, &root, "source", "source", error);
+    status = status ?: json_get_object(&ignored, &root, "config", "config", error);
+    status = status ?: json_get_object(&ignored, &root, "tokenizer", "tokenizer", error);
+    status = status ?: json_get_object(&ignored, &root, "source", "source", error);
     return status;
 }
 
@@ -115,14 +112,10 @@ yalm_status container_open(struct container *container, const char *path, bool h
     struct container_header header = {0};
     yalm_status status = mapping_open(&container->mapping, copy, huge_pages, error);
     container->mapping.path = copy;
-    if (status == YALM_OK)
-        status = read_header(&header, &container->mapping, error);
-    if (status == YALM_OK)
-        status = check_header(&header, &container->mapping, error);
-    if (status == YALM_OK)
-        status = read_metadata(container, &header, error);
-    if (status == YALM_OK)
-        status = table_read(container, header.data_offset, error);
+    status = status ?: read_header(&header, &container->mapping, error);
+    status = status ?: check_header(&header, &container->mapping, error);
+    status = status ?: read_metadata(container, &header, error);
+    status = status ?: table_read(container, header.data_offset, error);
     if (status != YALM_OK)
         container_close(container);
     return status;

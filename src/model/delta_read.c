@@ -18,12 +18,9 @@ static yalm_status read_scan(struct delta_config *delta, const struct json_objec
     int64_t groups = 0;
     double eps = 0, bounds[2] = {0, 0};
     yalm_status status = json_get_object(&object, of, "scan", "config.kinds.delta.scan", error);
-    if (status == YALM_OK)
-        status = json_only(&object, keys, sizeof keys / sizeof *keys, error);
-    if (status == YALM_OK)
-        status = json_get_bool(&scan->conv_bias, &object, "conv_bias", error);
-    if (status == YALM_OK)
-        status = json_get_integer(&groups, &object, "norm_groups", 0, MAX_DELTA_HEADS, error);
+    status = status ?: json_only(&object, keys, sizeof keys / sizeof *keys, error);
+    status = status ?: json_get_bool(&scan->conv_bias, &object, "conv_bias", error);
+    status = status ?: json_get_integer(&groups, &object, "norm_groups", 0, MAX_DELTA_HEADS, error);
     if (status == YALM_OK && groups > 0)
         status = json_get_bool(&scan->norm_first, &object, "norm_first", error);
     if (status == YALM_OK && groups > 0)
@@ -58,8 +55,7 @@ yalm_status delta_read(struct delta_config *delta, const struct json_object *kin
                  {2, CONFIG_MAX_CONV, &delta->conv_width}};
     struct json_object object;
     yalm_status status = json_get_object(&object, kind, "delta", "config.kinds.delta", error);
-    if (status == YALM_OK)
-        status = json_only(&object, keys, sizeof keys / sizeof *keys, error);
+    status = status ?: json_only(&object, keys, sizeof keys / sizeof *keys, error);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == YALM_OK; i++) {
         int64_t value = 0;
         status = json_get_integer(&value, &object, keys[i], sizes[i].min, sizes[i].max, error);

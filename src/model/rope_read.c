@@ -107,7 +107,7 @@ static yalm_status read_long(struct rope_config *rope, const struct json_object 
         return error_set(error, YALM_BAD_MODEL, "%s: metadata: '%s': found longrope of %d components, expected at most %d",
                          o->path, o->where, 2 * n, 2 * ROPE_MAX_FACTORS);
     const yalm_status status = read_factors(rope->short_factors, n, o, "short_factors", error);
-    return status == YALM_OK ? read_factors(rope->long_factors, n, o, "long_factors", error) : status;
+    return status ?: read_factors(rope->long_factors, n, o, "long_factors", error);
 }
 
 // Checks what no single number tells.
@@ -127,14 +127,10 @@ yalm_status rope_read(struct rope_config *rope, const struct json_object *parent
 {
     struct json_object o;
     yalm_status status = json_get_object(&o, parent, "rope", where, error);
-    if (status == YALM_OK)
-        status = read_type(rope, &o, error);
-    if (status == YALM_OK)
-        status = only_members(rope, &o, error);
-    if (status == YALM_OK)
-        status = json_get_number(&rope->theta, &o, "theta", min_positive, max_theta, error);
-    if (status == YALM_OK)
-        status = read_rotary_dim(rope, &o, head_dim, error);
+    status = status ?: read_type(rope, &o, error);
+    status = status ?: only_members(rope, &o, error);
+    status = status ?: json_get_number(&rope->theta, &o, "theta", min_positive, max_theta, error);
+    status = status ?: read_rotary_dim(rope, &o, head_dim, error);
     if (status != YALM_OK)
         return status;
     for (const struct number *m = numbers[rope->type]; m < numbers[rope->type] + MOST_NUMBERS && m->key; m++) {
@@ -146,7 +142,7 @@ yalm_status rope_read(struct rope_config *rope, const struct json_object *parent
         status = json_get_bool(&rope->truncate, &o, "truncate", error);
     if (rope->type == ROPE_LONG)
         status = read_long(rope, &o, head_dim, error);
-    return status == YALM_OK ? check(rope, &o, error) : status;
+    return status ?: check(rope, &o, error);
 }
 
 bool rope_equal(const struct rope_config *a, const struct rope_config *b)

@@ -122,8 +122,7 @@ static yalm_status read_place(struct table_entry *e, uint64_t end)
     struct tensor *t = e->tensor;
     int64_t offset, length;
     yalm_status status = json_get_integer(&offset, &e->object, "offset", 0, JSON_MAX_INTEGER - 1, e->error);
-    if (status == YALM_OK)
-        status = json_get_integer(&length, &e->object, "length", 0, JSON_MAX_INTEGER - 1, e->error);
+    status = status ?: json_get_integer(&length, &e->object, "length", 0, JSON_MAX_INTEGER - 1, e->error);
     if (status != YALM_OK)
         return status;
     t->offset = (uint64_t)offset;
@@ -166,16 +165,11 @@ static yalm_status read_entry(struct table_entry *e, uint64_t end)
     if (!cJSON_IsObject(e->object.node))
         return error_set(e->error, YALM_BAD_MODEL, "%s: metadata: '%s' is not an object", e->object.path, e->object.where);
     yalm_status status = json_only(&e->object, members, 6, e->error);
-    if (status == YALM_OK)
-        status = read_name(e);
-    if (status == YALM_OK)
-        status = read_dtype(e);
-    if (status == YALM_OK)
-        status = read_shape(e);
-    if (status == YALM_OK)
-        status = read_place(e, end);
-    if (status == YALM_OK)
-        status = read_checksum(e);
+    status = status ?: read_name(e);
+    status = status ?: read_dtype(e);
+    status = status ?: read_shape(e);
+    status = status ?: read_place(e, end);
+    status = status ?: read_checksum(e);
     return status;
 }
 

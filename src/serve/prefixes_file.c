@@ -178,10 +178,8 @@ yalm_status prefixes_save(struct prefixes *prefixes, const char *folder, yalm_er
                            path);
     if (status == YALM_OK)
         remove_begun(path, folder);
-    if (status == YALM_OK)
-        status = new_file_create(&made, path, is_ours, "pages of yalm's server", error);
-    if (status == YALM_OK)
-        status = new_file_finish(&made, write_all(made.file, path, prefixes, pages, error), error);
+    status = status ?: new_file_create(&made, path, is_ours, "pages of yalm's server", error);
+    status = status ?: new_file_finish(&made, write_all(made.file, path, prefixes, pages, error), error);
     free(pages);
     free(path);
     return status;

@@ -26,8 +26,7 @@ static double selective_bytes(const struct cpu_state *s, int n)
 static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     yalm_status status = hybrid_resolve(&s->method->hybrid, plan->options, error);
-    if (status == YALM_OK)
-        status = nomad_open(s, plan, error);
+    status = status ?: nomad_open(s, plan, error);
     if (status != YALM_OK)
         return status;
     code_runs_plan(s, s->method->hybrid.codes);
