@@ -52,47 +52,15 @@ static inline __attribute__((always_inline)) void products(enum dtype type, floa
         }
 }
 
-void scalar_matvec_fp32(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                        ptrdiff_t ldx, int n, bool to_l2)
-{
-    (void)to_l2;
-    products(DTYPE_FP32, y, ldy, w, first_row, last_row, cols, x, ldx, n);
-}
-
-void scalar_matvec_fp16(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                        ptrdiff_t ldx, int n, bool to_l2)
-{
-    (void)to_l2;
-    products(DTYPE_FP16, y, ldy, w, first_row, last_row, cols, x, ldx, n);
-}
-
-void scalar_matvec_bf16(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                        ptrdiff_t ldx, int n, bool to_l2)
-{
-    (void)to_l2;
-    products(DTYPE_BF16, y, ldy, w, first_row, last_row, cols, x, ldx, n);
-}
-
-void scalar_matvec_fp8(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                       ptrdiff_t ldx, int n, bool to_l2)
-{
-    (void)to_l2;
-    products(DTYPE_FP8, y, ldy, w, first_row, last_row, cols, x, ldx, n);
-}
-
-void scalar_matvec_fp8_e5m2(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                            ptrdiff_t ldx, int n, bool to_l2)
-{
-    (void)to_l2;
-    products(DTYPE_FP8_E5M2, y, ldy, w, first_row, last_row, cols, x, ldx, n);
-}
-
-void scalar_matvec_bf12(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                        ptrdiff_t ldx, int n, bool to_l2)
-{
-    (void)to_l2;
-    products(DTYPE_BF12, y, ldy, w, first_row, last_row, cols, x, ldx, n);
-}
+#define MATVEC(TYPE, type, ...)                                                                                                \
+    void scalar_matvec_##type(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,   \
+                              ptrdiff_t ldx, int n, bool to_l2)                                                                \
+    {                                                                                                                          \
+        (void)to_l2;                                                                                                           \
+        products(DTYPE_##TYPE, y, ldy, w, first_row, last_row, cols, x, ldx, n);                                               \
+    }
+FLOAT_TYPES(MATVEC, )
+MATVEC(BF12, bf12, )
 
 // Packed tokens are just tokens here: (n, cols).
 size_t scalar_packed_size(int n, int cols)
@@ -106,27 +74,9 @@ void scalar_pack_tokens(float *packed, const float *x, ptrdiff_t ldx, int n, int
         memcpy(packed + t * cols + first_col, x + t * ldx + first_col, (size_t)(last_col - first_col) * sizeof *x);
 }
 
-void scalar_matmul_fp32(const struct product_args *m)
-{
-    products(DTYPE_FP32, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);
-}
-
-void scalar_matmul_fp16(const struct product_args *m)
-{
-    products(DTYPE_FP16, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);
-}
-
-void scalar_matmul_bf16(const struct product_args *m)
-{
-    products(DTYPE_BF16, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);
-}
-
-void scalar_matmul_fp8(const struct product_args *m)
-{
-    products(DTYPE_FP8, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);
-}
-
-void scalar_matmul_fp8_e5m2(const struct product_args *m)
-{
-    products(DTYPE_FP8_E5M2, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);
-}
+#define MATMUL(TYPE, type, ...)                                                                                                \
+    void scalar_matmul_##type(const struct product_args *m)                                                                    \
+    {                                                                                                                          \
+        products(DTYPE_##TYPE, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);                   \
+    }
+FLOAT_TYPES(MATMUL, )

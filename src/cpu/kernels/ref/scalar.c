@@ -149,34 +149,13 @@ static void scalar_delta_rule(const struct delta_args *a)
     }
 }
 
-static void scalar_fp32_to_fp32(float *y, const void *x, int n)
-{
-    memcpy(y, x, (size_t)n * sizeof *y);
-}
-
-static void scalar_fp16_to_fp32(float *y, const void *x, int n)
-{
-    for (int i = 0; i < n; i++)
-        y[i] = fp16_to_float(((const uint16_t *)x)[i]);
-}
-
-static void scalar_bf16_to_fp32(float *y, const void *x, int n)
-{
-    for (int i = 0; i < n; i++)
-        y[i] = bf16_value(((const uint16_t *)x)[i]);
-}
-
-static void scalar_fp8_to_fp32(float *y, const void *x, int n)
-{
-    for (int i = 0; i < n; i++)
-        y[i] = element(DTYPE_FP8, x, i);
-}
-
-static void scalar_fp8_e5m2_to_fp32(float *y, const void *x, int n)
-{
-    for (int i = 0; i < n; i++)
-        y[i] = element(DTYPE_FP8_E5M2, x, i);
-}
+#define TO_FP32(TYPE, type, ...)                                                                                               \
+    static void scalar_##type##_to_fp32(float *y, const void *x, int n)                                                        \
+    {                                                                                                                          \
+        for (int i = 0; i < n; i++)                                                                                            \
+            y[i] = element(DTYPE_##TYPE, x, i);                                                                                \
+    }
+FLOAT_TYPES(TO_FP32, )
 
 static uint16_t float_to_fp16(float value)
 {
@@ -264,23 +243,16 @@ static double scalar_fma_loop(long rounds)
     return 2.0 * LANES * (double)rounds;
 }
 
+#define ENTRY(TYPE, type, before, behind) [DTYPE_##TYPE] = before##type##behind,
+
 const struct cpu_kernels cpu_kernels_scalar = {
     .name = "scalar",
-    .matvec = {[DTYPE_FP32] = scalar_matvec_fp32,
-               [DTYPE_FP16] = scalar_matvec_fp16,
-               [DTYPE_BF16] = scalar_matvec_bf16,
-               [DTYPE_FP8] = scalar_matvec_fp8,
-               [DTYPE_FP8_E5M2] = scalar_matvec_fp8_e5m2,
-               [DTYPE_BF12] = scalar_matvec_bf12},
+    .matvec = {FLOAT_TYPES(ENTRY, scalar_matvec_, )[DTYPE_BF12] = scalar_matvec_bf12},
     .unpack_bf12 = bf12_to_bf16,
     .matvec_max = 8,
     .packed_size = scalar_packed_size,
     .pack_tokens = scalar_pack_tokens,
-    .matmul = {[DTYPE_FP32] = scalar_matmul_fp32,
-               [DTYPE_FP16] = scalar_matmul_fp16,
-               [DTYPE_BF16] = scalar_matmul_bf16,
-               [DTYPE_FP8] = scalar_matmul_fp8,
-               [DTYPE_FP8_E5M2] = scalar_matmul_fp8_e5m2},
+    .matmul = {FLOAT_TYPES(ENTRY, scalar_matmul_, )},
     .matmul_scratch = 0,
     .quant = &quant_kernels_scalar,
     .quant8 = &quant8_kernels_scalar,
@@ -303,11 +275,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .convolve = scalar_convolve,
     .convolve_gated = scalar_convolve_gated,
     .delta_rule = scalar_delta_rule,
-    .to_fp32 = {[DTYPE_FP32] = scalar_fp32_to_fp32,
-                [DTYPE_FP16] = scalar_fp16_to_fp32,
-                [DTYPE_BF16] = scalar_bf16_to_fp32,
-                [DTYPE_FP8] = scalar_fp8_to_fp32,
-                [DTYPE_FP8_E5M2] = scalar_fp8_e5m2_to_fp32},
+    .to_fp32 = {FLOAT_TYPES(ENTRY, scalar_, _to_fp32)},
     .to_fp16 = scalar_to_fp16,
     .to_int8 = scalar_to_int8,
     .log_sum_exp = scalar_log_sum_exp,

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cpu/kernels/floats.h"
 #include "cpu/kernels/kernels.h"
 #include "model/bf12.h"
 #include "model/half.h"
@@ -31,9 +32,11 @@ static inline float element(enum dtype type, const void *x, ptrdiff_t i)
     }
 }
 
-matvec_function scalar_matvec_fp32, scalar_matvec_fp16, scalar_matvec_bf16, scalar_matvec_fp8, scalar_matvec_fp8_e5m2,
-    scalar_matvec_bf12;
+#define SCALAR_PRODUCTS(TYPE, type, ...)                                                                                       \
+    matvec_function scalar_matvec_##type;                                                                                      \
+    product_function scalar_matmul_##type;
+FLOAT_TYPES(SCALAR_PRODUCTS, )
+matvec_function scalar_matvec_bf12;
 packed_size_function scalar_packed_size;
 pack_function scalar_pack_tokens;
-product_function scalar_matmul_fp32, scalar_matmul_fp16, scalar_matmul_bf16, scalar_matmul_fp8, scalar_matmul_fp8_e5m2;
 attend_function scalar_attend_fp16, scalar_attend_fp32, scalar_attend_int8;

@@ -1,4 +1,5 @@
 // The element-wise kernels, and the table of all of an instruction set.
+#include "cpu/kernels/floats.h"
 #include "cpu/kernels/sparse.h"
 #include "cpu/kernels/vec/attend.h"
 #include "cpu/kernels/vec/attend_many.h"
@@ -8,41 +9,23 @@
 #include "cpu/kernels/vec/matvec.h"
 #include "cpu/kernels/vec/parts.h"
 
-static void fp32_to_floats(float *y, const void *x, int n)
-{
-    to_fp32(DTYPE_FP32, y, x, n);
-}
-static void fp16_to_floats(float *y, const void *x, int n)
-{
-    to_fp32(DTYPE_FP16, y, x, n);
-}
-static void bf16_to_floats(float *y, const void *x, int n)
-{
-    to_fp32(DTYPE_BF16, y, x, n);
-}
-static void fp8_to_floats(float *y, const void *x, int n)
-{
-    to_fp32(DTYPE_FP8, y, x, n);
-}
-static void fp8_e5m2_to_floats(float *y, const void *x, int n)
-{
-    to_fp32(DTYPE_FP8_E5M2, y, x, n);
-}
+#define TO_FLOATS(TYPE, type, ...)                                                                                             \
+    static void type##_to_floats(float *y, const void *x, int n)                                                               \
+    {                                                                                                                          \
+        to_fp32(DTYPE_##TYPE, y, x, n);                                                                                        \
+    }
+FLOAT_TYPES(TO_FLOATS, )
 
+// What the table has of each type.
+#define MATVEC(TYPE, type, ...)  [DTYPE_##TYPE] = ISA(matvec_##type),
+#define MATMUL(TYPE, type, ...)  [DTYPE_##TYPE] = ISA(matmul_##type),
+#define TO_FP32(TYPE, type, ...) [DTYPE_##TYPE] = type##_to_floats,
 #define KERNELS(isa, quants, quants8)                                                                                          \
     {                                                                                                                          \
-        .name = isa,                                                                                                           \
-        .matvec = {[DTYPE_FP32] = ISA(matvec_fp32), [DTYPE_FP16] = ISA(matvec_fp16),         [DTYPE_BF16] = ISA(matvec_bf16),  \
-                   [DTYPE_FP8] = ISA(matvec_fp8),   [DTYPE_FP8_E5M2] = ISA(matvec_fp8_e5m2), [DTYPE_BF12] = ISA(matvec_bf12)}, \
-        .unpack_bf12 = ISA(unpack_bf12), .matvec_max = MATVEC_MAX, .packed_size = ISA(packed_size),                            \
-        .pack_tokens = ISA(pack_tokens),                                                                                       \
-        .matmul = {[DTYPE_FP32] = ISA(matmul_fp32),                                                                            \
-                   [DTYPE_FP16] = ISA(matmul_fp16),                                                                            \
-                   [DTYPE_BF16] = ISA(matmul_bf16),                                                                            \
-                   [DTYPE_FP8] = ISA(matmul_fp8),                                                                              \
-                   [DTYPE_FP8_E5M2] = ISA(matmul_fp8_e5m2)},                                                                   \
-        .matmul_scratch = MATMUL_SCRATCH, .quant = &quant_kernels_##quants, .quant8 = &quant8_kernels_##quants8,               \
-        .nomad = &ISA(nomad_kernels),                                                                                          \
+        .name = isa, .matvec = {FLOAT_TYPES(MATVEC, )[DTYPE_BF12] = ISA(matvec_bf12)}, .unpack_bf12 = ISA(unpack_bf12),        \
+        .matvec_max = MATVEC_MAX, .packed_size = ISA(packed_size), .pack_tokens = ISA(pack_tokens),                            \
+        .matmul = {FLOAT_TYPES(MATMUL, )}, .matmul_scratch = MATMUL_SCRATCH, .quant = &quant_kernels_##quants,                 \
+        .quant8 = &quant8_kernels_##quants8, .nomad = &ISA(nomad_kernels),                                                     \
         .attend = {[KV_FP16] = ISA(attend_fp16), [KV_FP32] = ISA(attend_fp32), [KV_INT8] = ISA(attend_int8)},                  \
         .attend_scratch = ATTEND_SCRATCH, .sparse = &ISA(sparse_kernels), .rmsnorm = rmsnorm, .layernorm = layernorm,          \
         .rope = rope,                                                                                                          \
@@ -52,14 +35,8 @@ static void fp8_e5m2_to_floats(float *y, const void *x, int n)
                      [ACTIVATION_GELU_ERF] = gelu_erf_multiply,                                                                \
                      [ACTIVATION_RELU2] = relu2_multiply},                                                                     \
         .softcap = softcap, .add = add, .add_scaled = add_scaled, .sigmoid_multiply = sigmoid_multiply, .convolve = convolve,  \
-        .convolve_gated = convolve_gated, .delta_rule = delta_rule,                                                            \
-        .to_fp32 = {[DTYPE_FP32] = fp32_to_floats,                                                                             \
-                    [DTYPE_FP16] = fp16_to_floats,                                                                             \
-                    [DTYPE_BF16] = bf16_to_floats,                                                                             \
-                    [DTYPE_FP8] = fp8_to_floats,                                                                               \
-                    [DTYPE_FP8_E5M2] = fp8_e5m2_to_floats},                                                                    \
-        .to_fp16 = to_fp16, .to_int8 = to_int8, .log_sum_exp = log_sum_exp, .read_streams = read_streams,                      \
-        .fma_loop = fma_loop,                                                                                                  \
+        .convolve_gated = convolve_gated, .delta_rule = delta_rule, .to_fp32 = {FLOAT_TYPES(TO_FP32, )}, .to_fp16 = to_fp16,   \
+        .to_int8 = to_int8, .log_sum_exp = log_sum_exp, .read_streams = read_streams, .fma_loop = fma_loop,                    \
     }
 
 #ifdef __AVX512F__
