@@ -2,8 +2,6 @@
 
 #include "chat/evaluate.h"
 
-#include <string.h>
-
 #include "chat/operators.h"
 #include "chat/print.h"
 

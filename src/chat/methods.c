@@ -1,6 +1,5 @@
 // Methods of strings, lists and dicts, by Python's names.
 
-#include <stdio.h>
 #include <string.h>
 
 #include "chat/builtins.h"

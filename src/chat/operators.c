@@ -3,7 +3,6 @@
 #include "chat/operators.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "chat/builtins.h"
 #include "chat/strings.h"

@@ -1,7 +1,5 @@
 // Tests: the names behind `is`, which select(), selectattr() and their opposites take too.
 
-#include <string.h>
-
 #include "chat/builtins.h"
 
 enum test_kind {

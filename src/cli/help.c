@@ -1,5 +1,4 @@
 // The text of --help, made from the table of options.
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 

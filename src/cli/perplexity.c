@@ -8,7 +8,6 @@
 // generation, so that what is measured is the way that attention goes then.
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/logits_file.h"

@@ -1,6 +1,5 @@
 // Sessions as the command line opens them, ^C, and small numbers that several modes need.
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

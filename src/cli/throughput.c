@@ -1,6 +1,5 @@
 // Mode throughput: times prefill and decode at several lengths and depths, beside what the machine can do at most.
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "cli/cli.h"

@@ -1,5 +1,4 @@
 // Mode tokenize: text to ids on one line, or ids back to the exact bytes.
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,5 @@
 #include "cpu/places.h"
 
-#include <stdlib.h>
-
 #include "cpu/machine/nodes.h"
 #include "cpu/machine/team.h"
 #include "cpu/matmul.h"

@@ -10,7 +10,6 @@
 #include "cpu/matmul.h"
 #include "cpu/state.h"
 #include "model/key_offset.h"
-#include "util/round.h"
 
 // Queries that one prefill task takes together: enough to use each key many times, few enough that their
 // accumulators stay in the L2 cache.

@@ -4,7 +4,6 @@
 #include "engine/calibrate.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "engine/session.h"
 #include "util/checked.h"

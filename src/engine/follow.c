@@ -1,6 +1,5 @@
 // The ranks of a group besides rank 0: they do what it says, with their shares of the model, until it leaves.
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

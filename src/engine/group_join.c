@@ -1,7 +1,6 @@
 // The group that a launcher, mpirun or srun, started this process in.
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "engine/group.h"

@@ -7,7 +7,6 @@
 #include "engine/device.h"
 #include "engine/session.h"
 #include "engine/settings.h"
-#include "util/checked.h"
 #include "util/memory.h"
 
 enum { DEFAULT_CONTEXT = 4096, MAX_CONTEXT = 1 << 30 };

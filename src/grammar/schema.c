@@ -1,7 +1,6 @@
 // See schema.h: the rules of shapes. schema_text.c has strings and numbers.
 #include "grammar/schema.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,4 @@
 // Rules of strings and numbers.
-#include <math.h>
-#include <string.h>
 
 #include "grammar/numbers.h"
 #include "grammar/schema_writer.h"

@@ -2,7 +2,6 @@
 #include "grammar/shape.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 // See shape.h: the keywords about a document itself.
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "grammar/numbers.h"

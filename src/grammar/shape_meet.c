@@ -1,6 +1,5 @@
 // See shape.h: what two shapes have in common.
 #include <math.h>
-#include <string.h>
 
 #include "grammar/numbers.h"
 #include "grammar/pattern.h"

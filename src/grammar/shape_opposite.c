@@ -1,6 +1,5 @@
 // See shape.h: the opposites of a schema's keywords.
 #include <math.h>
-#include <string.h>
 
 #include "grammar/numbers.h"
 #include "grammar/pattern.h"

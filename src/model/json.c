@@ -3,7 +3,6 @@
 #include "model/json.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 #include "model/share.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "model/share_copy.h"
 #include "util/error.h"

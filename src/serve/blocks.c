@@ -1,5 +1,4 @@
 // Anthropic's messages, tools and choice among them, as OpenAI's, which the one parser reads.
-#include <stdio.h>
 #include <string.h>
 
 #include "serve/body.h"

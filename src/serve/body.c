@@ -2,7 +2,6 @@
 #include "serve/body.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "util/json_read.h"

@@ -2,7 +2,6 @@
 #include "serve/call_grammar.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "grammar/schema.h"

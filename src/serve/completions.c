@@ -1,7 +1,6 @@
 // /v1/completions: texts, or token ids, and how they go on; with `echo` and `logprobs`, how likely they are themselves.
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "serve/body.h"
 #include "serve/fim.h"

@@ -1,5 +1,4 @@
 // Ollama's API: /api/chat, /api/generate, and what its clients ask of the model. A stream is a line of JSON after another.
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -2,7 +2,6 @@
 #include "serve/sites.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

@@ -1,6 +1,5 @@
 #include "util/cgroup.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
