@@ -1,5 +1,6 @@
 // Literals of JSON, Python and Gemma as JSON: templates write the values of arguments in all three.
 #include "speech/reader.h"
+#include "util/json_read.h"
 
 enum { MOST_DEPTH = 64 };
 
@@ -71,38 +72,6 @@ static bool read_quoted(struct literals *in)
     return true;
 }
 
-static size_t digits(struct span text, size_t at)
-{
-    size_t n = 0;
-    while (at + n < text.length && isdigit((unsigned char)text.at[at + n]))
-        n++;
-    return n;
-}
-
-// Whether it is a number as JSON writes them: a date, or 007, is none.
-static bool is_number(struct span word)
-{
-    size_t at = word.length > 0 && word.at[0] == '-', n = digits(word, at);
-    if (n == 0 || (n > 1 && word.at[at] == '0'))
-        return false;
-    at += n;
-    if (at < word.length && word.at[at] == '.') {
-        n = digits(word, at + 1);
-        if (n == 0)
-            return false;
-        at += 1 + n;
-    }
-    if (at < word.length && (word.at[at] == 'e' || word.at[at] == 'E')) {
-        at++;
-        at += at < word.length && (word.at[at] == '+' || word.at[at] == '-');
-        n = digits(word, at);
-        if (n == 0)
-            return false;
-        at += n;
-    }
-    return at == word.length;
-}
-
 static struct span take_word(struct literals *in, const char *ends)
 {
     size_t n = 0;
@@ -124,7 +93,7 @@ static bool read_word(struct literals *in)
             buffer_text(in->out, words[i][1]);
             return true;
         }
-    if (is_number(word))
+    if (word.length > 0 && json_number_length(word.at, word.length) == word.length) // a date, or 007, is none
         buffer_add(in->out, word.at, word.length);
     else
         buffer_json(in->out, word.at, word.length);
