@@ -206,10 +206,8 @@ struct value evaluate(struct run *run, struct scope *scope, const struct node *n
 {
     if (!run_step(run, 1))
         return undefined(NULL);
-    if (run->depth >= RUN_MAX_DEPTH) {
-        run_fail(run, "macros call each other too deeply");
-        return undefined(NULL);
-    }
+    if (run->depth >= RUN_MAX_DEPTH)
+        return no_value(run, "macros call each other too deeply");
     run->depth++;
     run->line = node->line;
     const struct value value = evaluate_kind(run, scope, node);

@@ -147,8 +147,7 @@ static struct value length(struct run *run, struct value value, const struct arg
             return integer((int64_t)value.list->n);
         // falls through
     default:
-        run_fail(run, "object of type '%s' has no len()", type_name(value));
-        return undefined(NULL);
+        return no_value(run, "object of type '%s' has no len()", type_name(value));
     }
 }
 

@@ -39,18 +39,15 @@ static struct value make_dict(struct run *run, const struct arguments *a)
 static struct value raise_exception(struct run *run, const struct arguments *a)
 {
     const struct value text = as_text(run, argument(a, 0, "message", string("", 0)));
-    run_fail(run, "%.*s", (int)text.length, text.text);
-    return undefined(NULL);
+    return no_value(run, "%.*s", (int)text.length, text.text);
 }
 
 static struct value strftime_now(struct run *run, const struct arguments *a)
 {
     char format[256], text[1024];
     const struct value given = argument(a, 0, "format", undefined("format"));
-    if (given.kind != V_STRING || given.length >= sizeof format) {
-        run_fail(run, "strftime_now: found %s, expected a short string", type_name(given));
-        return undefined(NULL);
-    }
+    if (given.kind != V_STRING || given.length >= sizeof format)
+        return no_value(run, "strftime_now: found %s, expected a short string", type_name(given));
     memcpy(format, given.text, given.length);
     format[given.length] = '\0';
     const time_t now = time(NULL);
@@ -65,16 +62,12 @@ static struct value range(struct run *run, const struct arguments *a)
 {
     int64_t bounds[3] = {0, 0, 1};
     for (int i = 0; i < a->n && i < 3; i++) {
-        if (a->values[i].kind != V_INT && a->values[i].kind != V_BOOL) {
-            run_fail(run, "'%s' object cannot be interpreted as an integer", type_name(a->values[i]));
-            return undefined(NULL);
-        }
+        if (a->values[i].kind != V_INT && a->values[i].kind != V_BOOL)
+            return no_value(run, "'%s' object cannot be interpreted as an integer", type_name(a->values[i]));
         bounds[a->n == 1 ? 1 : i] = as_integer(a->values[i]);
     }
-    if (a->n < 1 || a->n > 3 || bounds[2] == 0) {
-        run_fail(run, "range() takes 1 to 3 integers, the third of them not zero");
-        return undefined(NULL);
-    }
+    if (a->n < 1 || a->n > 3 || bounds[2] == 0)
+        return no_value(run, "range() takes 1 to 3 integers, the third of them not zero");
     const struct value list = new_list(run, RANGE, 16);
     const int64_t step = bounds[2];
     for (int64_t i = bounds[0]; (step > 0 ? i < bounds[1] : i > bounds[1]) && !failed(run);) {

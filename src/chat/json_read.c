@@ -11,8 +11,7 @@
 
 static struct value wrong(struct run *run, const struct json_scan *scan, const char *what, const char *found)
 {
-    run_fail(run, "%s: not JSON: %s at byte %zu", what, found, scan->at);
-    return undefined(NULL);
+    return no_value(run, "%s: not JSON: %s at byte %zu", what, found, scan->at);
 }
 
 static struct value read_text(struct run *run, const struct json_scan *scan)

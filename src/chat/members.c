@@ -41,8 +41,7 @@ bool contains(struct run *run, struct value container, struct value item)
     if (container.kind == V_STRING) {
         if (item.kind == V_STRING)
             return text_find(run, container, item, 0) != SIZE_MAX;
-        run_fail(run, "'in <string>' requires string as left operand, not %s", type_name(item));
-        return false;
+        return run_fail(run, "'in <string>' requires string as left operand, not %s", type_name(item));
     }
     if (container.kind == V_DICT)
         return dict_find(run, container.dict, item) != NULL;

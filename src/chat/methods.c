@@ -149,8 +149,7 @@ static struct value format_field(struct run *run, struct value field, const stru
     for (int i = 0; i < a->n_named; i++)
         if (equal(run, a->names[i], field))
             return a->values[a->n + i];
-    run_fail(run, "format(): no argument for the field '{%.*s}'", (int)field.length, field.text);
-    return undefined(NULL);
+    return no_value(run, "format(): no argument for the field '{%.*s}'", (int)field.length, field.text);
 }
 
 static struct value format_method(struct run *run, struct value self, const struct arguments *a)
@@ -214,10 +213,8 @@ static struct value pop_item(struct run *run, struct value self, const struct ar
     struct list *list = self.list;
     int64_t index = count_at(run, a, 0, NULL);
     index += index < 0 ? (int64_t)list->n : 0;
-    if (failed(run) || index < 0 || index >= (int64_t)list->n) {
-        run_fail(run, "pop index out of range");
-        return undefined(NULL);
-    }
+    if (failed(run) || index < 0 || index >= (int64_t)list->n)
+        return no_value(run, "pop index out of range");
     const struct value item = list->items[index];
     memmove(list->items + index, list->items + index + 1, (list->n - (size_t)index - 1) * sizeof item);
     list->n--;

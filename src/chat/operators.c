@@ -11,10 +11,8 @@ static struct value refuse(struct run *run, const char *operation, struct value 
 {
     const struct value missing = a.kind == V_UNDEFINED ? a : b;
     if (missing.kind == V_UNDEFINED)
-        run_fail(run, "'%s' is undefined", missing.text ? missing.text : "an operand");
-    else
-        run_fail(run, "unsupported operand type(s) for %s: '%s' and '%s'", operation, type_name(a), type_name(b));
-    return undefined(NULL);
+        return no_value(run, "'%s' is undefined", missing.text ? missing.text : "an operand");
+    return no_value(run, "unsupported operand type(s) for %s: '%s' and '%s'", operation, type_name(a), type_name(b));
 }
 
 static struct value whole(struct run *run, bool overflow, int64_t result)
@@ -26,10 +24,8 @@ static struct value whole(struct run *run, bool overflow, int64_t result)
 
 static struct value divide(struct run *run, enum node_kind operation, struct value a, struct value b)
 {
-    if (as_real(b) == 0) {
-        run_fail(run, "division by zero");
-        return undefined(NULL);
-    }
+    if (as_real(b) == 0)
+        return no_value(run, "division by zero");
     if (operation == N_DIV)
         return real(as_real(a) / as_real(b));
     if (a.kind == V_FLOAT || b.kind == V_FLOAT) {

@@ -12,16 +12,17 @@ static void set_failure(struct run *run, yalm_status status, const char *text)
                             : error_set(run->error, status, "chat template: %s", text);
 }
 
-void run_fail(struct run *run, const char *format, ...)
+bool run_fail(struct run *run, const char *format, ...)
 {
     if (failed(run))
-        return;
+        return false;
     char text[sizeof run->error->text];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     set_failure(run, YALM_USAGE, text);
+    return false;
 }
 
 void *run_take(struct run *run, size_t bytes)
@@ -39,10 +40,9 @@ bool run_step(struct run *run, size_t steps)
 {
     if (failed(run))
         return false;
-    if ((size_t)run->steps_left < steps) {
-        run_fail(run, "stopped after %d steps: the template or its input is too long, or it does not end", RUN_MAX_STEPS);
-        return false;
-    }
+    if ((size_t)run->steps_left < steps)
+        return run_fail(run, "stopped after %d steps: the template or its input is too long, or it does not end",
+                        RUN_MAX_STEPS);
     run->steps_left -= (long)steps;
     return true;
 }

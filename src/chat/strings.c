@@ -172,10 +172,8 @@ struct value split(struct run *run, struct value text, struct value separator, i
 {
     if (separator.kind != V_STRING)
         return split_at_space(run, text, most);
-    if (separator.length == 0) {
-        run_fail(run, "empty separator");
-        return undefined(NULL);
-    }
+    if (separator.length == 0)
+        return no_value(run, "empty separator");
     const struct value parts = new_list(run, LIST, 8);
     size_t from = 0;
     while (!failed(run)) {
@@ -191,10 +189,8 @@ struct value split(struct run *run, struct value text, struct value separator, i
 
 struct value split_from_right(struct run *run, struct value text, struct value separator, int64_t most)
 {
-    if (separator.kind != V_STRING || separator.length == 0) {
-        run_fail(run, "rsplit() needs a separator");
-        return undefined(NULL);
-    }
+    if (separator.kind != V_STRING || separator.length == 0)
+        return no_value(run, "rsplit() needs a separator");
     const struct value parts = new_list(run, LIST, 8);
     size_t to = text.length;
     while (!failed(run)) {
@@ -345,10 +341,8 @@ static bool bound(struct run *run, struct value value, int64_t otherwise, int64_
         *result = otherwise;
         return true;
     }
-    if (value.kind != V_INT && value.kind != V_BOOL) {
-        run_fail(run, "slice indices must be integers or None, found %s", type_name(value));
-        return false;
-    }
+    if (value.kind != V_INT && value.kind != V_BOOL)
+        return run_fail(run, "slice indices must be integers or None, found %s", type_name(value));
     int64_t index = as_integer(value);
     if (index < 0)
         index = index < -n ? -1 : index + n;
@@ -365,10 +359,8 @@ bool slice_bounds(struct run *run, struct value start, struct value stop, struct
     bounds[2] = 1;
     if (step.kind == V_INT || step.kind == V_BOOL)
         bounds[2] = as_integer(step);
-    if (bounds[2] == 0 || (step.kind != V_NONE && step.kind != V_INT && step.kind != V_BOOL)) {
-        run_fail(run, "a slice's step must be an integer that is not zero");
-        return false;
-    }
+    if (bounds[2] == 0 || (step.kind != V_NONE && step.kind != V_INT && step.kind != V_BOOL))
+        return run_fail(run, "a slice's step must be an integer that is not zero");
     const bool backward = bounds[2] < 0;
     if (bounds[2] > n + 1 || bounds[2] < -n - 1) // larger ones mean the same, and do not wrap
         bounds[2] = backward ? -n - 1 : n + 1;

@@ -72,10 +72,8 @@ int test_find(struct value name)
 
 static bool divides(struct run *run, struct value value, struct value by)
 {
-    if (!is_number(value) || !is_number(by) || value.kind == V_FLOAT || by.kind == V_FLOAT || as_integer(by) == 0) {
-        run_fail(run, "a test of divisibility needs integers, found %s and %s", type_name(value), type_name(by));
-        return false;
-    }
+    if (!is_number(value) || !is_number(by) || value.kind == V_FLOAT || by.kind == V_FLOAT || as_integer(by) == 0)
+        return run_fail(run, "a test of divisibility needs integers, found %s and %s", type_name(value), type_name(by));
     return as_integer(by) == -1 || as_integer(value) % as_integer(by) == 0;
 }
 

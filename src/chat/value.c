@@ -248,10 +248,8 @@ static bool equal_lists(struct run *run, const struct list *a, const struct list
 
 static bool equal_containers(struct run *run, struct value a, struct value b)
 {
-    if (run->depth >= RUN_MAX_DEPTH) {
-        run_fail(run, "values are nested too deeply to be compared");
-        return false;
-    }
+    if (run->depth >= RUN_MAX_DEPTH)
+        return run_fail(run, "values are nested too deeply to be compared");
     run->depth++;
     const bool same = a.kind == V_LIST ? equal_lists(run, a.list, b.list) : equal_dicts(run, a.dict, b.dict);
     run->depth--;

@@ -95,6 +95,8 @@ static inline struct value real(double x)
 {
     return (struct value){.kind = V_FLOAT, .real = x};
 }
+// The run fails, and so there is none.
+#define no_value(run, ...) (run_fail(run, __VA_ARGS__), undefined(NULL))
 // The bytes are not copied.
 static inline struct value string(const char *text, size_t length)
 {
