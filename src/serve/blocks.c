@@ -4,16 +4,6 @@
 #include "serve/body.h"
 #include "serve/dialogue.h"
 
-static bool is(const cJSON *item, const char *word)
-{
-    return cJSON_IsString(item) && strcmp(item->valuestring, word) == 0;
-}
-
-static const char *text_of(const cJSON *item)
-{
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
 static cJSON *add_message(cJSON *messages, const char *role, const char *text)
 {
     cJSON *message = cJSON_CreateObject();
@@ -29,14 +19,14 @@ static void add_words(struct buffer *text, const cJSON *block)
 {
     const cJSON *type = body_member(block, "type"), *words = body_member(block, "text");
     buffer_text(text, text->length ? "\n" : "");
-    if (is(type, "text") && cJSON_IsString(words))
+    if (body_is(type, "text") && cJSON_IsString(words))
         buffer_text(text, words->valuestring);
-    else if (is(type, "tool_reference"))
-        buffer_format(text, "[tool: %.200s]", text_of(body_member(block, "tool_name")));
-    else if (is(type, "document") && is(body_member(body_member(block, "source"), "type"), "text"))
-        buffer_text(text, text_of(body_member(body_member(block, "source"), "data")));
+    else if (body_is(type, "tool_reference"))
+        buffer_format(text, "[tool: %.200s]", body_text(body_member(block, "tool_name")));
+    else if (body_is(type, "document") && body_is(body_member(body_member(block, "source"), "type"), "text"))
+        buffer_text(text, body_text(body_member(body_member(block, "source"), "data")));
     else
-        buffer_format(text, "[%.60s: it cannot be read, since this model reads text alone]", text_of(type));
+        buffer_format(text, "[%.60s: it cannot be read, since this model reads text alone]", body_text(type));
 }
 
 // A string, or blocks, as one text. False where it is neither.
@@ -58,10 +48,10 @@ static void add_call(cJSON *calls, const cJSON *block)
 {
     const cJSON *input = body_member(block, "input");
     cJSON *call = cJSON_CreateObject();
-    cJSON_AddStringToObject(call, "id", text_of(body_member(block, "id")));
+    cJSON_AddStringToObject(call, "id", body_text(body_member(block, "id")));
     cJSON_AddStringToObject(call, "type", "function");
     cJSON *function = cJSON_AddObjectToObject(call, "function");
-    cJSON_AddStringToObject(function, "name", text_of(body_member(block, "name")));
+    cJSON_AddStringToObject(function, "name", body_text(body_member(block, "name")));
     cJSON_AddItemToObject(function, "arguments", input ? cJSON_Duplicate(input, true) : cJSON_CreateObject());
     cJSON_AddItemToArray(calls, call);
 }
@@ -71,7 +61,7 @@ static bool add_result(cJSON *messages, const cJSON *block)
     struct buffer text = {0};
     const bool good = add_content(&text, body_member(block, "content"));
     cJSON *message = add_message(messages, "tool", text.at ? text.at : "");
-    cJSON_AddStringToObject(message, "tool_call_id", text_of(body_member(block, "tool_use_id")));
+    cJSON_AddStringToObject(message, "tool_call_id", body_text(body_member(block, "tool_use_id")));
     buffer_free(&text);
     return good;
 }
@@ -86,21 +76,21 @@ static bool add_blocks(cJSON *messages, const cJSON *content, const char *role)
     cJSON_ArrayForEach(block, content)
     {
         const cJSON *type = body_member(block, "type");
-        const char *kind = text_of(type);
+        const char *kind = body_text(type);
         const size_t length = strlen(kind);
-        good &= length > 0 && !(is(type, "text") && !cJSON_IsString(body_member(block, "text")));
-        if (is(type, "thinking")) {
-            buffer_text(&thoughts, text_of(body_member(block, "thinking")));
+        good &= length > 0 && !(body_is(type, "text") && !cJSON_IsString(body_member(block, "text")));
+        if (body_is(type, "thinking")) {
+            buffer_text(&thoughts, body_text(body_member(block, "thinking")));
             continue;
         }
-        if (is(type, "redacted_thinking"))
+        if (body_is(type, "redacted_thinking"))
             continue;
-        any |= !is(type, "tool_result");
-        if (is(type, "tool_use") || is(type, "server_tool_use"))
+        any |= !body_is(type, "tool_result");
+        if (body_is(type, "tool_use") || body_is(type, "server_tool_use"))
             add_call(calls, block);
         else if (length >= 12 && strcmp(kind + length - 12, "_tool_result") == 0) // of a tool that the server has run
             good &= add_result(messages, block) || cJSON_IsObject(body_member(block, "content"));
-        else if (is(type, "tool_result"))
+        else if (body_is(type, "tool_result"))
             good &= add_result(messages, block);
         else
             add_words(&text, block);
@@ -125,7 +115,7 @@ static bool add_messages(struct request *request, const cJSON *given, cJSON *mes
     {
         const cJSON *role = body_member(message, "role"), *content = body_member(message, "content");
         number++;
-        if (!is(role, "user") && !is(role, "assistant") && !is(role, "system"))
+        if (!body_is(role, "user") && !body_is(role, "assistant") && !body_is(role, "system"))
             return request_fail(request, 400, "'messages', number %d: expected the role user, assistant or system", number);
         if (cJSON_IsString(content))
             add_message(messages, role->valuestring, content->valuestring);
@@ -160,15 +150,15 @@ static bool read_choice(struct request *request)
     cJSON *choice = body_take(request, "tool_choice");
     const cJSON *type = body_member(choice, "type"), *name = body_member(choice, "name");
     bool one_at_a_time = false;
-    const bool known =
-        choice == NULL || is(type, "auto") || is(type, "any") || is(type, "none") || (is(type, "tool") && cJSON_IsString(name));
+    const bool known = choice == NULL || body_is(type, "auto") || body_is(type, "any") || body_is(type, "none") ||
+                       (body_is(type, "tool") && cJSON_IsString(name));
     if (!known)
         request_fail(request, 400, "'tool_choice': expected type auto, any, none, or tool with a name");
-    else if (is(type, "tool")) {
+    else if (body_is(type, "tool")) {
         cJSON *function = cJSON_AddObjectToObject(cJSON_AddObjectToObject(request->json, "tool_choice"), "function");
         cJSON_AddStringToObject(function, "name", name->valuestring);
     } else if (choice)
-        cJSON_AddStringToObject(request->json, "tool_choice", is(type, "any") ? "required" : text_of(type));
+        cJSON_AddStringToObject(request->json, "tool_choice", body_is(type, "any") ? "required" : body_text(type));
     const bool good = known && body_bool(request, choice, "disable_parallel_tool_use", &one_at_a_time);
     if (one_at_a_time)
         cJSON_AddFalseToObject(request->json, "parallel_tool_calls");
@@ -191,14 +181,14 @@ static bool read_tools(struct request *request)
         const cJSON *type = body_member(tool, "type"), *name = body_member(tool, "name");
         const cJSON *description = body_member(tool, "description"), *schema = body_member(tool, "input_schema");
         good &= cJSON_IsString(name);
-        if (type && !is(type, "custom")) {
-            request_warn(request, "tools: %.40s", text_of(type));
+        if (type && !body_is(type, "custom")) {
+            request_warn(request, "tools: %.40s", body_text(type));
             continue;
         }
         cJSON *copy = cJSON_CreateObject();
         cJSON_AddStringToObject(copy, "type", "function");
         cJSON *function = cJSON_AddObjectToObject(copy, "function");
-        cJSON_AddStringToObject(function, "name", text_of(name));
+        cJSON_AddStringToObject(function, "name", body_text(name));
         if (cJSON_IsString(description))
             cJSON_AddStringToObject(function, "description", description->valuestring);
         if (cJSON_IsTrue(body_member(tool, "strict")))
@@ -217,7 +207,7 @@ static bool read_output(struct request *request)
     body_drop(request, (const char *const[]){"response_format", "json_schema", "reasoning_effort", NULL});
     cJSON *output = body_take(request, "output_config");
     const cJSON *effort = body_member(output, "effort"), *format = body_member(output, "format");
-    const cJSON *schema = is(body_member(format, "type"), "json_schema") ? body_member(format, "schema") : NULL;
+    const cJSON *schema = body_is(body_member(format, "type"), "json_schema") ? body_member(format, "schema") : NULL;
     const bool good =
         (output == NULL || cJSON_IsObject(output)) && (effort == NULL || cJSON_IsString(effort)) && (format == NULL || schema);
     if (good && effort)

@@ -36,6 +36,16 @@ const cJSON *body_member(const cJSON *object, const char *key)
     return cJSON_IsNull(member) ? NULL : member;
 }
 
+const char *body_text(const cJSON *item)
+{
+    return cJSON_IsString(item) ? item->valuestring : "";
+}
+
+bool body_is(const cJSON *item, const char *word)
+{
+    return cJSON_IsString(item) && strcmp(item->valuestring, word) == 0;
+}
+
 cJSON *body_take(struct request *request, const char *key)
 {
     cJSON *member = cJSON_DetachItemFromObjectCaseSensitive(request->json, key);

@@ -12,6 +12,9 @@ cJSON *body_parse_text(const char *text, size_t length);
 
 // The member, or NULL where it is absent or null. It counts as read from then on.
 const cJSON *body_member(const cJSON *object, const char *key);
+// A string's text, or ""; whether it is this word.
+const char *body_text(const cJSON *item);
+bool body_is(const cJSON *item, const char *word);
 // The body's member, which is the caller's from then on; NULL where it is absent or null.
 cJSON *body_take(struct request *request, const char *key);
 // Drops members of an inner form, which the API's own ones become, and names them in the answer's warning. keys: up to NULL.

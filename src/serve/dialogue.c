@@ -107,7 +107,7 @@ static bool read_message(struct request *request, const cJSON *message, int i, c
 // A name that no form of calls takes for its own marks.
 static bool is_name(const cJSON *name)
 {
-    const char *text = cJSON_IsString(name) ? name->valuestring : "";
+    const char *text = body_text(name);
     const size_t length = strcspn(text, " \t\r\n\"'\\`<>{}[]()=,|");
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)text[i] < ' ' || text[i] == 127)
@@ -155,8 +155,7 @@ static bool allow_tools(struct request *request, struct dialogue *dialogue, cons
         const cJSON *function = body_member(each, "function"), *name = body_member(function ? function : each, "name");
         cJSON *tool = cJSON_IsString(name) ? find_tool(dialogue, name->valuestring) : NULL;
         if (tool == NULL)
-            return request_fail(request, 400, "'tool_choice' allows '%.100s', which is not among the 'tools'",
-                                cJSON_IsString(name) ? name->valuestring : "");
+            return request_fail(request, 400, "'tool_choice' allows '%.100s', which is not among the 'tools'", body_text(name));
         cJSON_AddItemReferenceToArray(dialogue->allowed, tool);
     }
     dialogue->tools = dialogue->allowed;
@@ -287,7 +286,7 @@ static bool set_variable(struct request *request, struct dialogue *dialogue, con
 static int wants_thinking(struct request *request, const cJSON *think)
 {
     const cJSON *thinking = body_member(request->json, "thinking"), *type = body_member(thinking, "type");
-    const char *word = cJSON_IsString(type) ? type->valuestring : "";
+    const char *word = body_text(type);
     if (body_member(thinking, "budget_tokens"))
         request_warn(request, "thinking.budget_tokens");
     if (cJSON_IsBool(think))

@@ -35,7 +35,7 @@ static bool set_schema(struct request *request, const cJSON *schema)
 static bool read_response_format(struct request *request, const cJSON *format)
 {
     const cJSON *type = body_member(format, "type"), *wrapped = body_member(format, "json_schema");
-    const char *word = cJSON_IsString(type) ? type->valuestring : "";
+    const char *word = body_text(type);
     if (strcmp(word, "text") == 0)
         return true;
     if (strcmp(word, "json_object") == 0)

@@ -6,19 +6,9 @@
 
 #include "serve/body.h"
 
-static const char *text_of(const cJSON *item)
-{
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
-static bool is(const cJSON *item, const char *word)
-{
-    return strcmp(text_of(item), word) == 0;
-}
-
 static bool ends_in(const cJSON *item, const char *word)
 {
-    const char *text = text_of(item);
+    const char *text = body_text(item);
     const size_t length = strlen(text), n = strlen(word);
     return length > n && strcmp(text + length - n, word) == 0;
 }
@@ -42,12 +32,12 @@ static cJSON *content_of(const cJSON *content)
     {
         const cJSON *words = body_member(part, "text"), *refusal = body_member(part, "refusal");
         if (cJSON_IsString(words) || cJSON_IsString(refusal))
-            buffer_text(&text, text_of(words ? words : refusal));
+            buffer_text(&text, body_text(words ? words : refusal));
         else if (body_member(part, "type") == NULL)
             add_json(&text, part);
         else
             buffer_format(&text, "[%.60s: it cannot be read, since this model reads text alone]",
-                          text_of(body_member(part, "type")));
+                          body_text(body_member(part, "type")));
     }
     cJSON *string = cJSON_CreateString(text.at ? text.at : "");
     buffer_free(&text);
@@ -67,7 +57,7 @@ static cJSON *add_message(cJSON *messages, const char *role, const cJSON *conten
 static cJSON *open_turn(cJSON *messages, const char *unless)
 {
     cJSON *last = messages->child ? messages->child->prev : NULL; // the first one's is the last
-    if (last && is(body_member(last, "role"), "assistant") && !(unless && cJSON_HasObjectItem(last, unless)))
+    if (last && body_is(body_member(last, "role"), "assistant") && !(unless && cJSON_HasObjectItem(last, unless)))
         return last;
     return add_message(messages, "assistant", NULL);
 }
@@ -76,7 +66,7 @@ static cJSON *open_turn(cJSON *messages, const char *unless)
 static void add_deed(cJSON *function, const cJSON *item)
 {
     const cJSON *action = body_member(item, "action"), *deed = action ? action : body_member(item, "operation");
-    const char *type = text_of(body_member(item, "type"));
+    const char *type = body_text(body_member(item, "type"));
     struct buffer name = {0};
     buffer_add(&name, type, strlen(type) - strlen("_call"));
     cJSON_AddStringToObject(function, "name", name.at ? name.at : "");
@@ -91,31 +81,31 @@ static void add_call(cJSON *messages, const cJSON *item)
     if (calls == NULL)
         calls = cJSON_AddArrayToObject(message, "tool_calls");
     cJSON *call = cJSON_CreateObject(), *function = cJSON_AddObjectToObject(call, "function");
-    cJSON_AddStringToObject(call, "id", text_of(body_member(item, "call_id")));
+    cJSON_AddStringToObject(call, "id", body_text(body_member(item, "call_id")));
     cJSON_AddStringToObject(call, "type", "function");
     cJSON_AddItemToArray(calls, call);
-    if (!is(type, "function_call") && !is(type, "custom_tool_call")) {
+    if (!body_is(type, "function_call") && !body_is(type, "custom_tool_call")) {
         add_deed(function, item);
         return;
     }
-    cJSON_AddStringToObject(function, "name", text_of(body_member(item, "name")));
-    if (is(type, "custom_tool_call"))
-        cJSON_AddStringToObject(cJSON_AddObjectToObject(function, "arguments"), "input", text_of(body_member(item, "input")));
+    cJSON_AddStringToObject(function, "name", body_text(body_member(item, "name")));
+    if (body_is(type, "custom_tool_call"))
+        cJSON_AddStringToObject(cJSON_AddObjectToObject(function, "arguments"), "input", body_text(body_member(item, "input")));
     else
-        cJSON_AddStringToObject(function, "arguments", text_of(body_member(item, "arguments")));
+        cJSON_AddStringToObject(function, "arguments", body_text(body_member(item, "arguments")));
 }
 
 // What an item must have, or NULL. A text may be a list of parts, each an object; those of a kind of text have one.
 static const char *missing_of(const cJSON *item)
 {
     const cJSON *type = body_member(item, "type"), *output = body_member(item, "output"), *part;
-    const bool message = type == NULL || is(type, "message");
+    const bool message = type == NULL || body_is(type, "message");
     const cJSON *content = message ? body_member(item, "content") : output;
-    if (is(type, "function_call") && !cJSON_IsString(body_member(item, "arguments")))
+    if (body_is(type, "function_call") && !cJSON_IsString(body_member(item, "arguments")))
         return "'arguments': expected a text of JSON";
-    if (is(type, "custom_tool_call") && !cJSON_IsString(body_member(item, "input")))
+    if (body_is(type, "custom_tool_call") && !cJSON_IsString(body_member(item, "input")))
         return "'input': expected a text";
-    if ((is(type, "function_call") || is(type, "custom_tool_call")) && text_of(body_member(item, "name"))[0] == 0)
+    if ((body_is(type, "function_call") || body_is(type, "custom_tool_call")) && body_text(body_member(item, "name"))[0] == 0)
         return "'name': expected a tool's name";
     if (!message && !ends_in(type, "_call_output"))
         return NULL;
@@ -134,27 +124,27 @@ static bool add_item(struct request *request, const cJSON *item, int number, cJS
     const char *missing = cJSON_IsString(role) || cJSON_IsString(type) ? missing_of(item) : NULL;
     if (missing)
         return request_fail(request, 400, "'input', number %d: %s", number, missing);
-    if (cJSON_IsString(role) && (type == NULL || is(type, "message"))) {
+    if (cJSON_IsString(role) && (type == NULL || body_is(type, "message"))) {
         const cJSON *content = body_member(item, "content");
-        const bool answers = is(role, "assistant") && messages->child;
+        const bool answers = body_is(role, "assistant") && messages->child;
         cJSON *turn = answers ? open_turn(messages, "tool_calls") : NULL;
-        if (turn && text_of(body_member(turn, "content"))[0] == 0)
+        if (turn && body_text(body_member(turn, "content"))[0] == 0)
             cJSON_ReplaceItemInObjectCaseSensitive(turn, "content", content_of(content));
         else
             add_message(messages, role->valuestring, content);
-    } else if (is(type, "function_call") || is(type, "custom_tool_call") ||
+    } else if (body_is(type, "function_call") || body_is(type, "custom_tool_call") ||
                (ends_in(type, "_call") && body_member(item, "call_id")))
         add_call(messages, item); // what the caller runs; what a server has run has no call_id
     else if (ends_in(type, "_call_output")) {
         cJSON *message = add_message(messages, "tool", body_member(item, "output"));
-        cJSON_AddStringToObject(message, "tool_call_id", text_of(body_member(item, "call_id")));
-    } else if (is(type, "reasoning")) {
+        cJSON_AddStringToObject(message, "tool_call_id", body_text(body_member(item, "call_id")));
+    } else if (body_is(type, "reasoning")) {
         cJSON *thoughts = content_of(body_member(item, "content"));
         if (thoughts && thoughts->valuestring[0])
             cJSON_AddItemToObject(add_message(messages, "assistant", NULL), "reasoning_content", thoughts);
         else
             cJSON_Delete(thoughts);
-    } else if (is(type, "item_reference"))
+    } else if (body_is(type, "item_reference"))
         return request_fail(request, 400, "'input', number %d: items have no names here: send the item itself", number);
     else if (cJSON_IsString(type))
         request_warn(request, "input: %.40s", type->valuestring);
@@ -196,18 +186,18 @@ void items_to_tools(struct request *request, const cJSON *given)
     cJSON_ArrayForEach(tool, given)
     {
         const cJSON *type = body_member(tool, "type");
-        if (!is(type, "function") && !is(type, "custom")) {
-            request_warn(request, "tools: %.40s", text_of(type));
+        if (!body_is(type, "function") && !body_is(type, "custom")) {
+            request_warn(request, "tools: %.40s", body_text(type));
             continue;
         }
         cJSON *copy = cJSON_CreateObject(), *function = cJSON_Duplicate(tool, true);
         cJSON_DeleteItemFromObjectCaseSensitive(function, "type");
         cJSON_AddStringToObject(copy, "type", "function");
         cJSON_AddItemToObject(copy, "function", function);
-        if (is(type, "custom")) {
+        if (body_is(type, "custom")) {
             const cJSON *format = body_member(function, "format");
-            if (format && !is(body_member(format, "type"), "text"))
-                request_warn(request, "tools: the format of %.40s", text_of(body_member(function, "name")));
+            if (format && !body_is(body_member(format, "type"), "text"))
+                request_warn(request, "tools: the format of %.40s", body_text(body_member(function, "name")));
             cJSON_DeleteItemFromObjectCaseSensitive(function, "format");
             add_input_schema(function);
         }
@@ -220,7 +210,7 @@ bool items_are_custom(const cJSON *tools, const char *name)
     const cJSON *tool;
     cJSON_ArrayForEach(tool, tools)
     {
-        if (is(body_member(tool, "type"), "custom") && is(body_member(tool, "name"), name))
+        if (body_is(body_member(tool, "type"), "custom") && body_is(body_member(tool, "name"), name))
             return true;
     }
     return false;

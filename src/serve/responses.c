@@ -63,7 +63,7 @@ static void read_format(struct request *request)
     cJSON_Delete(text);
     cJSON *wanted = format ? cJSON_AddObjectToObject(request->json, "response_format") : NULL;
     if (wanted)
-        cJSON_AddStringToObject(wanted, "type", cJSON_IsString(type) ? type->valuestring : "");
+        cJSON_AddStringToObject(wanted, "type", body_text(type));
     if (format && !cJSON_AddItemToObject(wanted, "json_schema", format))
         cJSON_Delete(format);
 }
