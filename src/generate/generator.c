@@ -1,19 +1,10 @@
 // See generator.h.
 #include "generate/generator.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "util/clock.h"
-
-static yalm_status fail(yalm_error *error, yalm_status status, const char *text)
-{
-    if (error) {
-        error->status = status;
-        snprintf(error->text, sizeof error->text, "%s", text);
-    }
-    return status;
-}
+#include "util/error.h"
 
 static const yalm_model_info *facts_of(const struct generator *g)
 {
@@ -128,8 +119,8 @@ static void look_at_limits(struct generator *g)
 
 static yalm_status no_token(yalm_error *error)
 {
-    return fail(error, YALM_FAILED,
-                "no token of the vocabulary continues a text of the grammar, or finding them takes too much work");
+    return error_set(error, YALM_FAILED,
+                     "no token of the vocabulary continues a text of the grammar, or finding them takes too much work");
 }
 
 static yalm_status no_logits(const struct generator *g, yalm_error *error)
@@ -138,9 +129,8 @@ static yalm_status no_logits(const struct generator *g, yalm_error *error)
     error = error ? error : &own;
     if (yalm_finish(g->session, error) != YALM_OK)
         return error->status;
-    snprintf(error->text, sizeof error->text, "the model's logits are not finite after %lld tokens",
-             (long long)yalm_position(g->session));
-    return error->status = YALM_FAILED;
+    return error_set(error, YALM_FAILED, "the model's logits are not finite after %lld tokens",
+                     (long long)yalm_position(g->session));
 }
 
 // Behind a call the text is free.
@@ -236,7 +226,7 @@ static yalm_status write_on(struct generator *g, yalm_error *error)
         status = draw(g, error);
     if (status == YALM_OK && g->added) {
         if (!add_token(g))
-            return fail(error, YALM_NO_MEMORY, "out of memory for the answer");
+            return error_set(error, YALM_NO_MEMORY, "out of memory for the answer");
         status = follow_grammar(g, length, error);
         if (!g->stop)
             look_at_limits(g);
@@ -244,7 +234,7 @@ static yalm_status write_on(struct generator *g, yalm_error *error)
     if (status == YALM_OK && g->stop)
         generator_end(g);
     return status == YALM_OK && (g->text.failed || (g->how->parts && speech_failed(&g->speech)))
-               ? fail(error, YALM_NO_MEMORY, "out of memory for the answer")
+               ? error_set(error, YALM_NO_MEMORY, "out of memory for the answer")
                : status;
 }
 
@@ -277,13 +267,13 @@ yalm_status generator_next(struct generator *g, int piece, yalm_error *error)
 static yalm_status score_piece(struct generator *g, yalm_error *error)
 {
     if (g->n_read == 0 && !scores_add(&g->scores, g->how->n_likely, g->prompt[0], NULL, 0))
-        return fail(error, YALM_NO_MEMORY, "out of memory for the answer");
+        return error_set(error, YALM_NO_MEMORY, "out of memory for the answer");
     for (int i = 0; i < g->n_pending && g->n_read + (size_t)i + 1 < g->n_prompt; i++) {
         const float *logits = yalm_logits(g->session, i);
         if (logits == NULL)
             return yalm_finish(g->session, error) != YALM_OK ? error->status : YALM_FAILED;
         if (!scores_add(&g->scores, g->how->n_likely, g->pending[i + 1], logits, facts_of(g)->vocab_size))
-            return fail(error, YALM_NO_MEMORY, "out of memory for the answer");
+            return error_set(error, YALM_NO_MEMORY, "out of memory for the answer");
     }
     return YALM_OK;
 }

@@ -2,8 +2,8 @@
 // Nodes, and states as sets of nodes, are found by hash, so that equal ones are the same. A node in a bag also names the parts
 // that have come, a list from the highest down. Its cells are nodes, too: `place` is the part, `below` the rest of the list.
 #include "grammar/stacks.h"
+#include "util/error.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -259,9 +259,7 @@ struct automaton *automaton_open(const struct grammar *grammar, yalm_error *erro
     a->start = make_start(a, grammar->root);
     if (!a->failed && a->start != STATE_DEAD)
         return a;
-    *error = (yalm_error){.status = YALM_USAGE};
-    snprintf(error->text, sizeof error->text, "grammar: %s",
-             a->failed ? "there are too many ways to begin a text" : "no text fits it");
+    error_set(error, YALM_USAGE, "grammar: %s", a->failed ? "there are too many ways to begin a text" : "no text fits it");
     automaton_close(a);
     return NULL;
 }

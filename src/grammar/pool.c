@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/error.h"
+
 enum { BLOCK = 1 << 16 };
 
 struct pool_block {
@@ -62,8 +64,7 @@ void pool_refuse(struct pool *pool, const char *format, ...)
     va_end(args);
     if (pool->where)
         pool->where(pool, path, sizeof path);
-    *pool->error = (yalm_error){.status = YALM_USAGE};
-    snprintf(pool->error->text, sizeof pool->error->text, "schema%s%s: %s", *path ? ", at " : "", path, what);
+    error_set(pool->error, YALM_USAGE, "schema%s%s: %s", *path ? ", at " : "", path, what);
     longjmp(pool->refused, 1);
 }
 

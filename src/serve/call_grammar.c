@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "grammar/schema.h"
+#include "util/error.h"
 
 struct writing {
     const struct call_form *form;
@@ -360,10 +361,8 @@ yalm_status call_grammar_write(const struct call_form *form, const cJSON *tools,
         status = error->status;
     else
         add_root(&root, &w, wish);
-    if (status == YALM_OK && (root.failed || w.call.failed || w.rules.failed)) {
-        *error = (yalm_error){YALM_NO_MEMORY, "out of memory for the tools"};
-        status = YALM_NO_MEMORY;
-    }
+    if (status == YALM_OK && (root.failed || w.call.failed || w.rules.failed))
+        status = error_set(error, YALM_NO_MEMORY, "out of memory for the tools");
     if (status == YALM_OK)
         status = schema_writer_end(w.schemas, root.at, text, length, error);
     else

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "util/clock.h"
+#include "util/error.h"
 
 #define LOOK_SECONDS 0.2 // between two looks at whether clients are still there
 
@@ -232,8 +233,7 @@ struct engine *engine_open(const yalm_model *model, const struct engine_options 
     const int failed = pthread_create(&engine->thread, NULL, engine_main, engine);
     engine->started = !failed;
     if (failed) {
-        *error = (yalm_error){.status = YALM_FAILED};
-        snprintf(error->text, sizeof error->text, "cannot start the engine's thread: %s", strerror(failed));
+        error_set(error, YALM_FAILED, "cannot start the engine's thread: %s", strerror(failed));
         engine_close(engine);
         return NULL;
     }

@@ -20,6 +20,7 @@
 #include "serve/reading.h"
 #include "serve/sites.h"
 #include "util/clock.h"
+#include "util/error.h"
 
 struct http {
     struct MHD_Daemon *daemon;
@@ -326,9 +327,7 @@ static bool is_loopback(const struct sockaddr *address)
 
 static yalm_status set_error(yalm_error *error, yalm_status status, const struct serve_options *options, const char *text)
 {
-    *error = (yalm_error){.status = status};
-    snprintf(error->text, sizeof error->text, "%s, port %d: %s", options->host, options->port, text);
-    return status;
+    return error_set(error, status, "%s, port %d: %s", options->host, options->port, text);
 }
 
 static yalm_status bind_socket(const struct addrinfo *found, const struct serve_options *options, int *listener,

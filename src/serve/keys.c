@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "serve/keys.h"
+#include "util/error.h"
 #include "util/file.h"
 
 struct keys {
@@ -35,12 +36,8 @@ static yalm_status read_keys(struct keys *keys, FILE *file, const char *path, ya
     free(line);
     if (memory && !ferror(file) && keys->n)
         return YALM_OK;
-    *error = (yalm_error){.status = memory ? YALM_FAILED : YALM_NO_MEMORY};
-    snprintf(error->text, sizeof error->text, "%s: %s", path,
-             !memory        ? "out of memory"
-             : ferror(file) ? strerror(errno)
-                            : "no key in it: expected one on each line");
-    return error->status;
+    const char *why = !memory ? "out of memory" : ferror(file) ? strerror(errno) : "no key in it: expected one on each line";
+    return error_set(error, memory ? YALM_FAILED : YALM_NO_MEMORY, "%s: %s", path, why);
 }
 
 struct keys *keys_read(const char *path, yalm_error *error)
@@ -48,8 +45,7 @@ struct keys *keys_read(const char *path, yalm_error *error)
     FILE *file = file_open_at_once(path, "r");
     struct keys *keys = file ? calloc(1, sizeof *keys) : NULL;
     if (keys == NULL) {
-        *error = (yalm_error){.status = YALM_FAILED};
-        snprintf(error->text, sizeof error->text, "%s: %s", path, strerror(errno));
+        error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
         if (file)
             fclose(file);
         return NULL;

@@ -150,8 +150,7 @@ yalm_status serve(const yalm_model *model, const struct serve_options *options, 
         token_tree_close(server.tree);
         store_close(server.store);
         keys_free(server.keys);
-        *error = (yalm_error){YALM_NO_MEMORY, "out of memory for the vocabulary's tree"};
-        return YALM_NO_MEMORY;
+        return error_set(error, YALM_NO_MEMORY, "out of memory for the vocabulary's tree");
     }
     calls_open(&server.calls, model);
     sigset_t signals, before;

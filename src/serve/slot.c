@@ -1,6 +1,8 @@
 // See slot.h.
 #include "serve/slot.h"
 
+#include "util/error.h"
+
 // Between checkpoints, in tokens.
 enum {
     AT_LEAST = 48,  // with a page's tokens less one, 63: so many are read again before a message that has changed
@@ -24,8 +26,7 @@ yalm_status slot_speculate(struct slot *slot, const yalm_model *draft, yalm_erro
     slot->speculator = speculator_open(slot->draft, NULL);
     if (slot->speculator)
         return YALM_OK;
-    *error = (yalm_error){YALM_NO_MEMORY, "out of memory for a session's tokens"};
-    return YALM_NO_MEMORY;
+    return error_set(error, YALM_NO_MEMORY, "out of memory for a session's tokens");
 }
 
 void slot_close(struct slot *slot)

@@ -1,11 +1,11 @@
 // See draft.h.
 #include "speculate/draft.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "util/clock.h"
+#include "util/error.h"
 
 struct draft {
     yalm_session *session;
@@ -19,24 +19,19 @@ static const double seconds_weight = 0.2; // of the newest in the average
 yalm_status draft_check(const yalm_model *draft, const yalm_model *model, yalm_error *error)
 {
     const yalm_model_info *ours = yalm_model_facts(model), *its = yalm_model_facts(draft);
-    *error = (yalm_error){.status = YALM_USAGE};
     const bool named = ours->tokenizer_vocab > 0 || its->tokenizer_vocab > 0; // rows beyond the tokenizer's pieces are nobody's
     const int n = named ? ours->tokenizer_vocab : ours->vocab_size, n_its = named ? its->tokenizer_vocab : its->vocab_size;
-    if (n != n_its) {
-        snprintf(error->text, sizeof error->text,
-                 "draft model %s: found a vocabulary of %d tokens, expected %s's %d: a draft must have the same", its->name,
-                 n_its, ours->name, n);
-        return YALM_USAGE;
-    }
+    if (n != n_its)
+        return error_set(error, YALM_USAGE,
+                         "draft model %s: found a vocabulary of %d tokens, expected %s's %d: a draft must have the same",
+                         its->name, n_its, ours->name, n);
     for (int32_t token = 0; named && token < n; token++) {
         size_t length, its_length;
         const char *piece = yalm_piece(model, token, &length), *its_piece = yalm_piece(draft, token, &its_length);
-        if (!piece != !its_piece || (piece && (length != its_length || memcmp(piece, its_piece, length) != 0))) {
-            snprintf(error->text, sizeof error->text,
-                     "draft model %s: token %d is another text than %s's: a draft must have the same vocabulary", its->name,
-                     token, ours->name);
-            return YALM_USAGE;
-        }
+        if (!piece != !its_piece || (piece && (length != its_length || memcmp(piece, its_piece, length) != 0)))
+            return error_set(error, YALM_USAGE,
+                             "draft model %s: token %d is another text than %s's: a draft must have the same vocabulary",
+                             its->name, token, ours->name);
     }
     return YALM_OK;
 }
@@ -48,11 +43,9 @@ yalm_status draft_check_session(yalm_session *session, yalm_error *error)
         yalm_expect(session, NULL, 0);
         return YALM_OK;
     }
-    *error = (yalm_error){.status = YALM_USAGE};
-    snprintf(error->text, sizeof error->text,
-             "a draft is of no use where tokens are evaluated one by one: found device %s with --attention %s",
-             yalm_session_facts(session)->device, yalm_session_facts(session)->attention);
-    return YALM_USAGE;
+    return error_set(error, YALM_USAGE,
+                     "a draft is of no use where tokens are evaluated one by one: found device %s with --attention %s",
+                     yalm_session_facts(session)->device, yalm_session_facts(session)->attention);
 }
 
 struct draft *draft_open(const yalm_model *model, const yalm_session_options *options, yalm_error *error)
