@@ -34,71 +34,64 @@ static void on_lost_page(int signal)
     _exit(YALM_BAD_MODEL);
 }
 
-static yalm_status print_text(char *text, yalm_error *error)
+static char *version_text(void)
 {
-    if (text == NULL)
-        return cli_no_memory(error);
-    const yalm_status status = output(text, strlen(text), error);
-    free(text);
-    return status;
+    char *text;
+    return asprintf(&text, "yalm %s\n", yalm_version()) < 0 ? NULL : text;
 }
 
-static yalm_status print_version(yalm_error *error)
-{
-    const char *version = yalm_version();
-    yalm_status status = output("yalm ", 5, error);
-    status = status ?: output(version, strlen(version), error);
-    return status ?: output("\n", 1, error);
-}
+typedef yalm_status mode_function(const struct options *options, const yalm_model *model, yalm_error *error);
 
+// What each mode does with the model, or without one what it prints, a text to be freed.
+static const struct {
+    mode_function *run;
+    char *(*text)(void);
+} modes[MODES] = {
+    [MODE_COMPLETION] = {.run = run_completion},
+    [MODE_CHAT] = {.run = run_chat},
+    [MODE_THROUGHPUT] = {.run = run_throughput},
+    [MODE_PERPLEXITY] = {.run = run_perplexity},
+    [MODE_PASSKEY] = {.run = run_passkey},
+    [MODE_SERVE] = {.run = run_serve},
+    [MODE_CALIBRATE] = {.run = run_calibrate},
+    [MODE_IMPORTANCE] = {.run = run_importance},
+    [MODE_EMBED] = {.run = run_embed},
+    [MODE_TOKENIZE] = {.run = run_tokenize},
+    [MODE_INFO] = {.run = run_info},
+    [MODE_VERIFY] = {.run = run_verify},
+    [MODE_HELP] = {.text = options_help},
+    [MODE_KEYS] = {.text = options_keys},
+    [MODE_VERSION] = {.text = version_text},
+    [MODE_MAN] = {.text = options_man},
+};
+
+// Modes that evaluate nothing map the file, and no more.
 static yalm_status run(const struct options *options, yalm_error *error)
 {
-    switch (options->mode) {
-    case MODE_CHAT:
-        return run_chat(options, error);
-    case MODE_THROUGHPUT:
-        return run_throughput(options, error);
-    case MODE_PERPLEXITY:
-        return run_perplexity(options, error);
-    case MODE_PASSKEY:
-        return run_passkey(options, error);
-    case MODE_SERVE:
-        return run_serve(options, error);
-    case MODE_CALIBRATE:
-        return run_calibrate(options, error);
-    case MODE_IMPORTANCE:
-        return run_importance(options, error);
-    case MODE_EMBED:
-        return run_embed(options, error);
-    case MODE_TOKENIZE:
-        return run_tokenize(options, error);
-    case MODE_INFO:
-        return run_info(options, error);
-    case MODE_VERIFY:
-        return run_verify(options, error);
-    case MODE_HELP:
-        return print_text(options_help(), error);
-    case MODE_VERSION:
-        return print_version(error);
-    case MODE_KEYS:
-        return print_text(options_keys(), error);
-    case MODE_CACHE:
+    const enum mode mode = options->mode;
+    if (mode == MODE_CACHE)
         return run_cache(options, error);
-    case MODE_MAN:
-        return print_text(options_man(), error);
-    default:
-        return run_completion(options, error);
+    if (modes[mode].text) {
+        char *text = modes[mode].text();
+        const yalm_status status = text ? output(text, strlen(text), error) : cli_no_memory(error);
+        free(text);
+        return status;
     }
+    const bool looks = mode == MODE_TOKENIZE || mode == MODE_INFO || mode == MODE_VERIFY;
+    yalm_model *model = looks ? yalm_model_open(options->model, NULL, error) : open_model(options, error);
+    const yalm_status status = model ? modes[mode].run(options, model, error) : error->status;
+    yalm_model_close(model);
+    return status;
 }
 
 // What one process does alone, and is better refused before a long run than at its end.
 static yalm_status check_alone(const struct options *options, yalm_error *error)
 {
     if (options->mode == MODE_CALIBRATE || options->mode == MODE_IMPORTANCE)
-        return cli_error(error, YALM_USAGE, "-m %s: one process does it alone: start it without mpirun",
+        return error_set(error, YALM_USAGE, "-m %s: one process does it alone: start it without mpirun",
                          mode_name(options->mode));
     if (options->session)
-        return cli_error(error, YALM_USAGE,
+        return error_set(error, YALM_USAGE,
                          "--session: a session of several ranks cannot be kept in a file: leave it out, or start one process");
     return YALM_OK;
 }
@@ -155,7 +148,7 @@ int main(int argc, char **argv)
         signal(SIGBUS, on_lost_page);
         if (!group && options_given(&options, "machine.wire"))
             status =
-                cli_error(&error, YALM_USAGE, "machine.wire: one process has none: start several with mpirun, or leave it out");
+                error_set(&error, YALM_USAGE, "machine.wire: one process has none: start several with mpirun, or leave it out");
         if (group) {
             yalm_group_use_fp16(group, options.wire == 1);
             status = check_alone(&options, &error);

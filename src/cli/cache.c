@@ -108,7 +108,7 @@ yalm_status cache_folder(struct cache_entry *entry, yalm_error *error)
 {
     if (user_folder(entry->folder, sizeof entry->folder, "XDG_CACHE_HOME", ".cache"))
         return YALM_OK;
-    return cli_error(error, YALM_FAILED,
+    return error_set(error, YALM_FAILED,
                      "no place for converted models: neither XDG_CACHE_HOME nor HOME names a directory; set one of them");
 }
 
@@ -181,7 +181,7 @@ bool cache_holds(const struct cache_entry *entry)
 
 static yalm_status no_folder(const char *folder, yalm_error *error)
 {
-    return cli_error(error, YALM_FAILED,
+    return error_set(error, YALM_FAILED,
                      "%s: %s: converted models cannot be kept there; name another place: XDG_CACHE_HOME=DIRECTORY yalm …",
                      folder, strerror(errno));
 }

@@ -45,7 +45,7 @@ static yalm_status clear(struct cache_entry *entry, const struct options *option
     int models = 0;
     for (int i = 1; i < options->n_words; i++)
         if (options->words[i][0] == '\0')
-            return cli_error(error, YALM_USAGE, "yalm cache clear: an ID is empty: yalm cache lists them");
+            return error_set(error, YALM_USAGE, "yalm cache clear: an ID is empty: yalm cache lists them");
     DIR *folder = opendir(entry->folder);
     for (struct dirent *found; folder && (found = readdir(folder));) {
         const char *id = cache_id(found->d_name);
@@ -57,14 +57,14 @@ static yalm_status clear(struct cache_entry *entry, const struct options *option
         snprintf(path, sizeof path, "%s/%s", entry->folder, found->d_name);
         if (unlink(path) != 0) {
             closedir(folder);
-            return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+            return error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
         }
         models += strcmp(id + CACHE_ID, ".bin") == 0;
     }
     if (folder)
         closedir(folder);
     if (models == 0 && options->n_words > 1 && strcmp(options->words[1], "stale") != 0)
-        return cli_error(error, YALM_USAGE, "%s: no model '%s' is there: yalm cache lists them", entry->folder,
+        return error_set(error, YALM_USAGE, "%s: no model '%s' is there: yalm cache lists them", entry->folder,
                          options->words[1]);
     printf("%s: %d model%s removed\n", entry->folder, models, models == 1 ? "" : "s");
     return YALM_OK;
@@ -105,14 +105,14 @@ yalm_status run_cache(const struct options *options, yalm_error *error)
     if (options->n_words > 0 && strcmp(options->words[0], "clear") == 0)
         return clear(&entry, options, error);
     if (options->n_words > 0)
-        return cli_error(error, YALM_USAGE, "yalm cache: found '%s', expected nothing, or clear [ID…|stale]",
+        return error_set(error, YALM_USAGE, "yalm cache: found '%s', expected nothing, or clear [ID…|stale]",
                          options->words[0]);
     struct dirent **entries;
     uint64_t bytes = 0;
     int stale = 0;
     const int n = scandir(entry.folder, &entries, is_model, alphasort);
     if (n < 0 && errno != ENOENT)
-        return cli_error(error, YALM_FAILED, "%s: %s", entry.folder, strerror(errno));
+        return error_set(error, YALM_FAILED, "%s: %s", entry.folder, strerror(errno));
     for (int i = 0; i < n; i++) {
         bytes += show(&entry, entries[i]->d_name, &stale);
         free(entries[i]);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "util/clock.h"
 
 static void show_progress(void *context, const char *what, double part)
 {
@@ -29,7 +30,7 @@ static yalm_status calibrate(const struct options *options, const yalm_model *mo
     calibration.progress = show_progress;
     const char *path = options->output_file ? options->output_file : yalm_codebooks_path(model);
     int samples = 0;
-    const double start = seconds_now();
+    const double start = clock_seconds();
     yalm_status status = yalm_calibrate(session, tokens->ids, tokens->n, &calibration, path, &samples, error);
     progress_clear();
     if (status == YALM_INTERRUPTED)
@@ -37,22 +38,12 @@ static yalm_status calibrate(const struct options *options, const yalm_model *mo
     if (status == YALM_OK)
         printf("%s: %d layers, %d KV heads, %d x %d components of 4 bits; learned from %d keys of each in %.1f s\n", path,
                facts->n_layers, facts->n_kv_heads, facts->head_dim / options->d_sub, options->d_sub, samples,
-               seconds_now() - start);
+               clock_seconds() - start);
     close_session(session);
     return status;
 }
 
-yalm_status run_calibrate(const struct options *options, yalm_error *error)
+yalm_status run_calibrate(const struct options *options, const yalm_model *model, yalm_error *error)
 {
-    yalm_model *model = open_model(options, error);
-    if (model == NULL)
-        return error->status;
-    struct text text;
-    struct tokens tokens;
-    yalm_status status = input_read(&text, &tokens, options, model, false, error);
-    status = status ?: calibrate(options, model, &tokens, error);
-    free(text.bytes);
-    free(tokens.ids);
-    yalm_model_close(model);
-    return status;
+    return with_text(options, model, calibrate, error);
 }

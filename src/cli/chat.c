@@ -38,7 +38,7 @@ static yalm_status reset(struct talk *talk, const char *argument, yalm_error *er
 
 static yalm_status nothing_yet(const char *what, yalm_error *error)
 {
-    return cli_error(error, YALM_USAGE, "/%s: nothing has been said yet", what);
+    return error_set(error, YALM_USAGE, "/%s: nothing has been said yet", what);
 }
 
 static yalm_status undo(struct talk *talk, const char *argument, yalm_error *error)
@@ -71,24 +71,26 @@ static yalm_status answer_again(struct talk *talk, const char *argument, yalm_er
     return status;
 }
 
+static yalm_status use_file(struct talk *talk, bool saves, const char *path, yalm_error *error)
+{
+    struct conversation *conversation = &talk->chat->conversation;
+    if (*path == '\0')
+        return error_set(error, YALM_USAGE, "/%s FILE: the file is missing", saves ? "save" : "load");
+    const yalm_status status =
+        saves ? conversation_save(conversation, path, error) : conversation_load(conversation, path, error);
+    if (status == YALM_OK && line_on_terminal(talk->reader))
+        say("%s: %d messages", path, conversation_length(conversation));
+    return status;
+}
+
 static yalm_status save(struct talk *talk, const char *argument, yalm_error *error)
 {
-    if (*argument == '\0')
-        return cli_error(error, YALM_USAGE, "/save FILE: the file is missing");
-    const yalm_status status = conversation_save(&talk->chat->conversation, argument, error);
-    if (status == YALM_OK && line_on_terminal(talk->reader))
-        say("%s: %d messages", argument, conversation_length(&talk->chat->conversation));
-    return status;
+    return use_file(talk, true, argument, error);
 }
 
 static yalm_status load(struct talk *talk, const char *argument, yalm_error *error)
 {
-    if (*argument == '\0')
-        return cli_error(error, YALM_USAGE, "/load FILE: the file is missing");
-    const yalm_status status = conversation_load(&talk->chat->conversation, argument, error);
-    if (status == YALM_OK && line_on_terminal(talk->reader))
-        say("%s: %d messages", argument, conversation_length(&talk->chat->conversation));
-    return status;
+    return use_file(talk, false, argument, error);
 }
 
 static yalm_status set_system(struct talk *talk, const char *argument, yalm_error *error)
@@ -170,7 +172,7 @@ static yalm_status run_command(struct talk *talk, const char *text, yalm_error *
     for (size_t i = 0; i < COMMANDS; i++)
         if (strlen(commands[i].name) == length && strncmp(commands[i].name, text, length) == 0)
             return commands[i].run(talk, argument, error);
-    return cli_error(error, YALM_USAGE, "/%.*s is no command (/help lists them; // begins a message with a /)", (int)length,
+    return error_set(error, YALM_USAGE, "/%.*s is no command (/help lists them; // begins a message with a /)", (int)length,
                      text);
 }
 
@@ -256,7 +258,7 @@ static yalm_status answer_once(struct talk *talk, yalm_error *error)
     const char *text = options->file ? file.bytes : options->prompt;
     const size_t length = options->file ? file.length : strlen(text);
     if (length == 0)
-        status = cli_error(error, YALM_USAGE, "the message is empty");
+        status = error_set(error, YALM_USAGE, "the message is empty");
     status = status ?: conversation_check_text("the message", text, length, error);
     status = status ?: ask(talk, text, error);
     free(file.bytes);
@@ -306,7 +308,7 @@ static yalm_status talk_on(struct talk *talk, yalm_error *error)
             *error = (yalm_error){.status = YALM_INTERRUPTED};
             status = YALM_INTERRUPTED;
         } else if (result == LINE_FAILED)
-            status = cli_error(error, YALM_FAILED, "standard input cannot be read");
+            status = error_set(error, YALM_FAILED, "standard input cannot be read");
         else
             talk->over = true;
         free(message.bytes);
@@ -325,11 +327,8 @@ static yalm_status check_template(const yalm_model *model, yalm_error *error)
     return status;
 }
 
-yalm_status run_chat(const struct options *options, yalm_error *error)
+yalm_status run_chat(const struct options *options, const yalm_model *model, yalm_error *error)
 {
-    yalm_model *model = open_model(options, error);
-    if (model == NULL)
-        return error->status;
     static const char *words[COMMANDS + 1];
     for (size_t i = 0; i < COMMANDS; i++)
         words[i] = commands[i].name;
@@ -357,6 +356,5 @@ yalm_status run_chat(const struct options *options, yalm_error *error)
     }
     line_close(talk.reader);
     chat_close(&chat);
-    yalm_model_close(model);
     return status;
 }

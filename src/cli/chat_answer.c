@@ -6,6 +6,7 @@
 #include "cli/state_file.h"
 #include "cli/wrap.h"
 #include "generate/generator.h"
+#include "util/clock.h"
 
 // ---------------------------------------------------------------- the session
 
@@ -71,10 +72,10 @@ static yalm_status check_room(const struct chat_session *chat, size_t n, yalm_er
 {
     const int context = yalm_session_facts(chat->session)->context;
     if (n == 0)
-        return cli_error(error, YALM_USAGE, "the conversation has no tokens");
+        return error_set(error, YALM_USAGE, "the conversation has no tokens");
     if (n < (size_t)context)
         return YALM_OK;
-    return cli_error(error, YALM_USAGE, "the conversation has %zu tokens, and the context holds %d: %s", n, context,
+    return error_set(error, YALM_USAGE, "the conversation has %zu tokens, and the context holds %d: %s", n, context,
                      answers_once(chat)
                          ? "-T N makes it larger"
                          : "/undo takes the last turn back, /reset begins anew; -T N, at the start, makes it larger");
@@ -100,7 +101,7 @@ static yalm_status evaluate(struct generator *g, yalm_error *error)
 
 static yalm_status read_prompt(struct chat_session *chat, struct generator *g, yalm_error *error)
 {
-    const double start = seconds_now();
+    const double start = clock_seconds();
     const int chunk = yalm_session_facts(chat->session)->chunk;
     yalm_status status = YALM_OK;
     while (generator_reads(g) && status == YALM_OK) {
@@ -111,14 +112,14 @@ static yalm_status read_prompt(struct chat_session *chat, struct generator *g, y
     }
     progress_clear();
     status = status ?: yalm_finish(chat->session, error);
-    chat->turn.prefill_seconds = seconds_now() - start;
+    chat->turn.prefill_seconds = clock_seconds() - start;
     return status;
 }
 
 // Shows the answer while it comes.
 static yalm_status write_answer(struct chat_session *chat, struct generator *g, yalm_error *error)
 {
-    const double start = seconds_now();
+    const double start = clock_seconds();
     yalm_status status = YALM_OK;
     while (status == YALM_OK && !interrupted()) {
         status = generator_next(g, 1, error);
@@ -127,7 +128,7 @@ static yalm_status write_answer(struct chat_session *chat, struct generator *g, 
             break;
         status = evaluate(g, error);
     }
-    chat->turn.decode_seconds = seconds_now() - start;
+    chat->turn.decode_seconds = clock_seconds() - start;
     return status;
 }
 

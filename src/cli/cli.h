@@ -3,28 +3,27 @@
 #include <stdio.h>
 
 #include "cli/options.h"
+#include "util/error.h"
 #include "yalm_measure.h"
 
 // ---------------------------------------------------------------- modes, one file each
 
-yalm_status run_completion(const struct options *options, yalm_error *error);
-yalm_status run_chat(const struct options *options, yalm_error *error);
-yalm_status run_throughput(const struct options *options, yalm_error *error);
-yalm_status run_perplexity(const struct options *options, yalm_error *error);
-yalm_status run_passkey(const struct options *options, yalm_error *error);
-yalm_status run_serve(const struct options *options, yalm_error *error);
-yalm_status run_calibrate(const struct options *options, yalm_error *error);
-yalm_status run_importance(const struct options *options, yalm_error *error);
-yalm_status run_embed(const struct options *options, yalm_error *error);
-yalm_status run_tokenize(const struct options *options, yalm_error *error);
-yalm_status run_info(const struct options *options, yalm_error *error);
-yalm_status run_verify(const struct options *options, yalm_error *error);
+yalm_status run_completion(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_chat(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_throughput(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_perplexity(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_passkey(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_serve(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_calibrate(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_importance(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_embed(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_tokenize(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_info(const struct options *options, const yalm_model *model, yalm_error *error);
+yalm_status run_verify(const struct options *options, const yalm_model *model, yalm_error *error);
 yalm_status run_cache(const struct options *options, yalm_error *error);
 
 // ---------------------------------------------------------------- terminal.c
 
-// Fills *error (which may be NULL) with one line and returns `status`.
-yalm_status cli_error(yalm_error *error, yalm_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 yalm_status cli_no_memory(yalm_error *error);
 
 // One line on stderr; the newline is added.
@@ -45,8 +44,6 @@ yalm_status output_end(yalm_error *error); // what printf() left behind
 
 // Bytes as 1.5 KB, 13.2 MB, 4.1 GB; in one of a few buffers that take turns.
 const char *human_bytes(uint64_t bytes);
-
-double seconds_now(void);
 
 // ---------------------------------------------------------------- input.c
 
@@ -73,6 +70,10 @@ yalm_status tokens_read(struct tokens *tokens, const char *path, int n_vocab, ya
 // The mode's input: text, unless it came as ids, and its ids. YALM_TOKENIZE_BOS is left out for ids and with text.bos=off.
 yalm_status input_read(struct text *text, struct tokens *tokens, const struct options *options, const yalm_model *model,
                        bool bos, yalm_error *error);
+// Reads the input, without bos, and has somebody use it.
+typedef yalm_status text_user(const struct options *options, const yalm_model *model, const struct tokens *tokens,
+                              yalm_error *error);
+yalm_status with_text(const struct options *options, const yalm_model *model, text_user *use, yalm_error *error);
 yalm_status needs_input(const struct options *options, yalm_error *error);
 yalm_status needs_tokenizer(const struct options *options, const yalm_model *model, const char *why, yalm_error *error);
 

@@ -8,6 +8,7 @@
 #include "cli/state_file.h"
 #include "cli/text_grammar.h"
 #include "generate/generator.h"
+#include "util/clock.h"
 
 struct completion {
     const struct options *options;
@@ -40,11 +41,11 @@ static yalm_status fit_prompt(struct completion *run, int64_t most, yalm_error *
     const struct options *options = run->options;
     struct tokens *prompt = &run->prompt;
     if (prompt->n == 0)
-        return cli_error(error, YALM_USAGE, "the prompt has no tokens, and the model no bos token to begin with");
+        return error_set(error, YALM_USAGE, "the prompt has no tokens, and the model no bos token to begin with");
     if ((int64_t)prompt->n <= most)
         return YALM_OK;
     if (!options->truncate_prompt)
-        return cli_error(
+        return error_set(
             error, YALM_USAGE,
             "the prompt is longer than the context: %zu tokens, and %lld fit (--set text.truncate=on keeps its end)", prompt->n,
             (long long)most);
@@ -140,7 +141,7 @@ static yalm_status send_news(struct completion *run, yalm_error *error)
 static yalm_status read_prompt(struct completion *run, yalm_error *error)
 {
     struct generator *g = &run->generator;
-    const double start = seconds_now();
+    const double start = clock_seconds();
     const int chunk = yalm_session_facts(run->session)->chunk;
     yalm_status status = YALM_OK;
     generator_begin(g, true);
@@ -153,7 +154,7 @@ static yalm_status read_prompt(struct completion *run, yalm_error *error)
     }
     status = status ?: yalm_finish(run->session, error);
     progress_clear();
-    run->prefill_seconds = seconds_now() - start;
+    run->prefill_seconds = clock_seconds() - start;
     return status;
 }
 
@@ -187,17 +188,17 @@ static yalm_status generate(struct completion *run, yalm_error *error)
     while (status == YALM_OK) {
         status = generator_next(g, 1, error);
         if (!on_cpu && run->n_decoded) // there drawing is a part of the step, and only now is it over
-            run->decode_seconds += seconds_now() - before;
+            run->decode_seconds += clock_seconds() - before;
         status = status ?: send_news(run, error);
         if (status != YALM_OK || g->stop)
             break;
         status = keep_in_time(run, error);
         if (status != YALM_OK)
             break;
-        before = seconds_now();
+        before = clock_seconds();
         status = evaluate_token(run, error);
         if (status == YALM_OK) {
-            run->decode_seconds += on_cpu ? seconds_now() - before : 0;
+            run->decode_seconds += on_cpu ? clock_seconds() - before : 0;
             run->n_decoded++;
         }
     }
@@ -337,11 +338,8 @@ static yalm_status complete(struct completion *run, yalm_error *error)
     return status;
 }
 
-yalm_status run_completion(const struct options *options, yalm_error *error)
+yalm_status run_completion(const struct options *options, const yalm_model *model, yalm_error *error)
 {
-    yalm_model *model = open_model(options, error);
-    if (model == NULL)
-        return error->status;
     struct completion run = {.options = options,
                              .model = model,
                              .how = {.sampling = options->sampling,
@@ -363,6 +361,5 @@ yalm_status run_completion(const struct options *options, yalm_error *error)
     free(run.text.bytes);
     free(run.prompt.ids);
     text_grammar_close(&run.grammar);
-    yalm_model_close(model);
     return status;
 }

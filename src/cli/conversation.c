@@ -4,13 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <utf8proc.h>
 
 #include "cli/cli.h"
-#include "util/file.h"
 #include "util/json_read.h"
+#include "util/new_file.h"
+#include "util/utf8.h"
 
 // ---------------------------------------------------------------- messages
 
@@ -57,19 +55,11 @@ yalm_status conversation_add(struct conversation *conversation, const char *role
     return YALM_OK;
 }
 
-// Bytes of the character at text[0..length); 0: there is none, or it is the NUL.
-static size_t character(const char *text, size_t length)
-{
-    utf8proc_int32_t point;
-    const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)length, &point);
-    return n > 0 && *text ? (size_t)n : 0;
-}
-
 yalm_status conversation_check_text(const char *what, const char *text, size_t length, yalm_error *error)
 {
     for (size_t at = 0, n; at < length; at += n)
-        if ((n = character(text + at, length - at)) == 0)
-            return cli_error(error, YALM_USAGE, "%s: expected UTF-8, found byte 0x%02x at byte %zu", what,
+        if ((n = (size_t)utf8_character(text + at, length - at)) == 0 || text[at] == 0)
+            return error_set(error, YALM_USAGE, "%s: expected UTF-8, found byte 0x%02x at byte %zu", what,
                              (unsigned char)text[at], at);
     return YALM_OK;
 }
@@ -80,7 +70,7 @@ static char *readable(const char *text, size_t length)
     static const char replacement[] = "\xef\xbf\xbd";
     char *copy = malloc(3 * length + 1), *to = copy;
     for (size_t at = 0; copy && at < length;) {
-        const size_t n = character(text + at, length - at);
+        const size_t n = text[at] ? (size_t)utf8_character(text + at, length - at) : 0;
         memcpy(to, n ? text + at : replacement, n ? n : 3);
         to += n ? n : 3;
         at += n ? n : 1;
@@ -153,41 +143,13 @@ void conversation_reset(struct conversation *conversation)
 
 // ---------------------------------------------------------------- files
 
-static yalm_status file_error(const char *path, yalm_error *error)
-{
-    return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
-}
-
-static yalm_status write_text(const char *path, const char *to, const char *text, yalm_error *error)
-{
-    FILE *file = file_open_at_once(to, "w");
-    if (file == NULL && errno == ENXIO)
-        return cli_error(error, YALM_FAILED, "%s: a pipe that nobody reads: start its reader first, or name a file", path);
-    if (file == NULL)
-        return file_error(path, error);
-    yalm_status status = YALM_OK;
-    if (fputs(text, file) < 0 || fputc('\n', file) == EOF || fflush(file) != 0)
-        status = file_error(path, error);
-    if (fclose(file) != 0 && status == YALM_OK)
-        status = file_error(path, error);
-    return status;
-}
-
 static yalm_status write_whole(const char *path, const char *text, yalm_error *error)
 {
-    struct stat found;
-    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode))
-        return write_text(path, path, text, error);
-    char *temporary = NULL;
-    if (asprintf(&temporary, "%s.tmp-%d", path, (int)getpid()) < 0)
-        return cli_no_memory(error);
-    yalm_status status = write_text(path, temporary, text, error);
-    if (status == YALM_OK && rename(temporary, path) != 0)
-        status = file_error(path, error);
-    if (status != YALM_OK)
-        unlink(temporary);
-    free(temporary);
-    return status;
+    struct new_file made;
+    yalm_status status = new_file_create(&made, path, NULL, NULL, error);
+    if (status == YALM_OK && (fputs(text, made.file) < 0 || fputc('\n', made.file) == EOF || fflush(made.file) != 0))
+        status = error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+    return new_file_finish(&made, status, error);
 }
 
 yalm_status conversation_save(const struct conversation *conversation, const char *path, yalm_error *error)
@@ -220,7 +182,7 @@ yalm_status conversation_load(struct conversation *conversation, const char *pat
     cJSON *root = json_tree(text.bytes, text.length, JSON_DEEPEST, 0, &fault);
     free(text.bytes);
     if (root == NULL)
-        return fault.what ? cli_error(error, YALM_USAGE, "%s: not JSON: %s, at byte %zu", path, fault.what, fault.at)
+        return fault.what ? error_set(error, YALM_USAGE, "%s: not JSON: %s, at byte %zu", path, fault.what, fault.at)
                           : cli_no_memory(error);
     cJSON *messages = cJSON_DetachItemFromObjectCaseSensitive(root, "messages");
     cJSON_Delete(root);
@@ -229,7 +191,7 @@ yalm_status conversation_load(struct conversation *conversation, const char *pat
         good = good && is_message(m);
     if (!good) {
         cJSON_Delete(messages);
-        return cli_error(error, YALM_USAGE,
+        return error_set(error, YALM_USAGE,
                          "%s: expected {\"messages\": [{\"role\": …, \"content\": …}, …]}, as /save writes it", path);
     }
     cJSON_Delete(conversation->messages);

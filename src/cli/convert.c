@@ -52,13 +52,13 @@ yalm_status converter_find(struct converter *converter, const char *source, yalm
         snprintf(converter->folder, sizeof converter->folder, "%s", named);
         if (join(script, sizeof script, named, "convert.py"))
             return YALM_OK;
-        return cli_error(error, YALM_FAILED, "YALM_CONVERTER=%s: there is no convert.py in it", named);
+        return error_set(error, YALM_FAILED, "YALM_CONVERTER=%s: there is no convert.py in it", named);
     }
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (join(converter->folder, sizeof converter->folder, beside, places[i]) &&
             join(script, sizeof script, converter->folder, "convert.py"))
             return YALM_OK;
-    return cli_error(error, YALM_FAILED,
+    return error_set(error, YALM_FAILED,
                      "%s: to be converted first, and convert.py is neither in %s/tools nor in %s/../share/yalm: `make install` "
                      "puts it there, YALM_CONVERTER=FOLDER names another place",
                      source, beside, beside);
@@ -176,10 +176,10 @@ static yalm_status start(const char *python, char *const *words, yalm_error *err
     running = child;
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (code == ENOENT)
-        return cli_error(error, YALM_FAILED,
+        return error_set(error, YALM_FAILED,
                          "python3 is not here, and the converter is written in it: install Python 3.9 or later (on Debian and "
                          "Ubuntu: apt-get install python3-venv)");
-    return code == 0 ? YALM_OK : cli_error(error, YALM_FAILED, "%s: %s", python, strerror(code));
+    return code == 0 ? YALM_OK : error_set(error, YALM_FAILED, "%s: %s", python, strerror(code));
 }
 
 static yalm_status wait_for_end(yalm_error *error)
@@ -196,7 +196,7 @@ static yalm_status wait_for_end(yalm_error *error)
             status = YALM_INTERRUPTED;
     *error = (yalm_error){.status = status};
     if (WIFSIGNALED(code) && status != YALM_INTERRUPTED)
-        return cli_error(error, YALM_FAILED, "the converter was ended by signal %d%s: nothing was written", WTERMSIG(code),
+        return error_set(error, YALM_FAILED, "the converter was ended by signal %d%s: nothing was written", WTERMSIG(code),
                          WTERMSIG(code) == SIGKILL ? ", as the system does where memory runs out" : "");
     return status;
 }

@@ -90,8 +90,8 @@ static void cut_lines(const yalm_session *session, struct text_lines *lines)
 
 static yalm_status name_line(size_t number, const yalm_error *why, yalm_error *error)
 {
-    return why->status == YALM_INTERRUPTED ? cli_error(error, why->status, "%s", "")
-                                           : cli_error(error, why->status, "line %zu: %s", number, why->text);
+    return why->status == YALM_INTERRUPTED ? error_set(error, why->status, "%s", "")
+                                           : error_set(error, why->status, "line %zu: %s", number, why->text);
 }
 
 // Each line, without what ends it: "\n", or "\r\n". All of them before the first vector, so that none ends an array in its
@@ -124,7 +124,7 @@ static yalm_status embed_lot(yalm_session *session, const struct text_lines *lin
     for (size_t i = 0; i < n && why.status != YALM_INTERRUPTED; i++)
         if (yalm_embed_texts(session, lines->texts + from + i, 1, vectors + i * (size_t)dim, &why) != YALM_OK)
             return name_line(from + i + 1, &why, error);
-    return why.status == YALM_INTERRUPTED ? cli_error(error, why.status, "%s", "") : YALM_OK;
+    return why.status == YALM_INTERRUPTED ? error_set(error, why.status, "%s", "") : YALM_OK;
 }
 
 // An empty line has no token where the model adds none: known before the first vector is printed. vector: room for one.
@@ -194,24 +194,22 @@ static yalm_status embed_lines(const struct options *options, const yalm_model *
 static yalm_status run(const struct options *options, const yalm_model *model, const struct text *text, yalm_error *error)
 {
     if (yalm_model_facts(model)->pooling == NULL)
-        return cli_error(error, YALM_USAGE, "%s makes no vectors of texts: it was trained to go on with them", options->named);
+        return error_set(error, YALM_USAGE, "%s makes no vectors of texts: it was trained to go on with them", options->named);
     yalm_status status = needs_tokenizer(options, model, "turn text into ids", error);
     if (status == YALM_OK && options->dimensions) // before any is made
         status = yalm_cut_vectors(model, NULL, 0, options->dimensions, error);
     return status ?: embed_lines(options, model, text, error);
 }
 
-yalm_status run_embed(const struct options *options, yalm_error *error)
+yalm_status run_embed(const struct options *options, const yalm_model *model, yalm_error *error)
 {
     struct text text = {0};
     const bool given = options->prompt != NULL; // argv's, which stays
     if (given)
         text = (struct text){(char *)options->prompt, strlen(options->prompt)};
     yalm_status status = given ? YALM_OK : text_read(&text, options->file, error);
-    yalm_model *model = status == YALM_OK ? open_model(options, error) : NULL;
-    status = status ?: model ? run(options, model, &text, error) : error->status;
+    status = status ?: run(options, model, &text, error);
     if (!given)
         free(text.bytes);
-    yalm_model_close(model);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "util/clock.h"
 
 static void show_progress(void *context, double part)
 {
@@ -22,30 +23,20 @@ static yalm_status observe(const struct options *options, const yalm_model *mode
     yalm_importance importance = yalm_importance_defaults();
     importance.bos = !options->tokens && !options->no_bos && yalm_model_facts(model)->add_bos;
     importance.progress = show_progress;
-    const double start = seconds_now();
+    const double start = clock_seconds();
     const yalm_status status = yalm_importance_write(session, tokens->ids, tokens->n, &importance, options->output_file, error);
     progress_clear();
     if (status == YALM_INTERRUPTED)
         error->text[0] = 0;
     if (status == YALM_OK)
-        printf("%s: importance by %zu tokens, in %.1f s\n", options->output_file, tokens->n, seconds_now() - start);
+        printf("%s: importance by %zu tokens, in %.1f s\n", options->output_file, tokens->n, clock_seconds() - start);
     close_session(session);
     return status;
 }
 
-yalm_status run_importance(const struct options *options, yalm_error *error)
+yalm_status run_importance(const struct options *options, const yalm_model *model, yalm_error *error)
 {
     if (options->output_file == NULL)
-        return cli_error(error, YALM_USAGE, "mode importance writes a file: -o FILE");
-    yalm_model *model = open_model(options, error);
-    if (model == NULL)
-        return error->status;
-    struct text text;
-    struct tokens tokens;
-    yalm_status status = input_read(&text, &tokens, options, model, false, error);
-    status = status ?: observe(options, model, &tokens, error);
-    free(text.bytes);
-    free(tokens.ids);
-    yalm_model_close(model);
-    return status;
+        return error_set(error, YALM_USAGE, "mode importance writes a file: -o FILE");
+    return with_text(options, model, observe, error);
 }

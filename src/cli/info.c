@@ -190,25 +190,18 @@ static yalm_status print_json(const struct options *options, const yalm_model *m
     return status ?: output("\n", 1, error);
 }
 
-yalm_status run_info(const struct options *options, yalm_error *error)
+yalm_status run_info(const struct options *options, const yalm_model *model, yalm_error *error)
 {
-    yalm_model *model = yalm_model_open(options->model, NULL, error);
-    if (model == NULL)
-        return error->status;
     yalm_status status = YALM_OK;
     if (options->info_format == INFO_JSON)
         status = print_json(options, model, error);
     else
         print_text(options, model);
-    yalm_model_close(model);
     return status;
 }
 
-yalm_status run_verify(const struct options *options, yalm_error *error)
+yalm_status run_verify(const struct options *options, const yalm_model *model, yalm_error *error)
 {
-    yalm_model *model = yalm_model_open(options->model, NULL, error);
-    if (model == NULL)
-        return error->status;
     const int n = yalm_model_n_tensors(model);
     uint64_t total = 0, done = 0;
     for (int i = 0; i < n; i++)
@@ -223,6 +216,5 @@ yalm_status run_verify(const struct options *options, yalm_error *error)
     progress_clear();
     if (status == YALM_OK)
         printf("%s: %d tensors, %s: every checksum is right\n", options->named, n, human_bytes(done));
-    yalm_model_close(model);
     return status;
 }

@@ -23,7 +23,7 @@ static yalm_status read_stream(struct text *text, FILE *file, const char *name, 
                 free(text->bytes);
                 text->bytes = NULL;
                 if (room >= MAX_TEXT)
-                    return cli_error(error, YALM_USAGE, "%s: longer than the %d bytes that are read at most", name, MAX_TEXT);
+                    return error_set(error, YALM_USAGE, "%s: longer than the %d bytes that are read at most", name, MAX_TEXT);
                 break;
             }
             text->bytes = grown;
@@ -37,7 +37,7 @@ static yalm_status read_stream(struct text *text, FILE *file, const char *name, 
         const int code = errno;
         free(text->bytes);
         *text = (struct text){0};
-        return cli_error(error, YALM_FAILED, "%s: %s", name, strerror(code));
+        return error_set(error, YALM_FAILED, "%s: %s", name, strerror(code));
     }
     text->bytes[text->length] = 0; // of the room that the last reading did not need
     return YALM_OK;
@@ -50,7 +50,7 @@ yalm_status text_read(struct text *text, const char *path, yalm_error *error)
         return read_stream(text, stdin, "standard input", error);
     FILE *file = fopen(path, "rb");
     if (file == NULL)
-        return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+        return error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
     const yalm_status status = read_stream(text, file, path, error);
     fclose(file);
     return status;
@@ -64,13 +64,13 @@ yalm_status text_read_at_once(struct text *text, const char *path, yalm_error *e
     *text = (struct text){0};
     FILE *file = file_open_at_once(path, "r");
     if (file == NULL)
-        return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+        return error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
     yalm_status status = read_stream(text, file, path, error);
     if (status == YALM_OK && text->length == 0 && fstat(fileno(file), &facts) == 0 && S_ISFIFO(facts.st_mode)) {
         free(text->bytes);
         *text = (struct text){0};
         status =
-            cli_error(error, YALM_FAILED, "%s: a pipe that nobody writes to: start its writer first, or name a file", path);
+            error_set(error, YALM_FAILED, "%s: a pipe that nobody writes to: start its writer first, or name a file", path);
     }
     fclose(file);
     return status;
@@ -96,12 +96,12 @@ yalm_status tokens_parse(struct tokens *tokens, const char *text, size_t length,
         if (end == at || (end < length && !isspace((unsigned char)text[end]))) {
             const int shown = (int)(length - at < 16 ? length - at : 16);
             free(ids);
-            return cli_error(error, YALM_USAGE, "%s: byte %zu: expected token ids with blanks between them, found '%.*s'",
+            return error_set(error, YALM_USAGE, "%s: byte %zu: expected token ids with blanks between them, found '%.*s'",
                              source, at, shown, text + at);
         }
         if (id >= n_vocab) {
             const int shown = (int)(end - at < 24 ? end - at : 24);
-            const yalm_status status = cli_error(error, YALM_USAGE, "%s: token %zu is %.*s, expected an id below %d", source, n,
+            const yalm_status status = error_set(error, YALM_USAGE, "%s: token %zu is %.*s, expected an id below %d", source, n,
                                                  shown, text + at, n_vocab);
             free(ids);
             return status;
@@ -125,7 +125,7 @@ yalm_status tokens_read(struct tokens *tokens, const char *path, int n_vocab, ya
     if (status == YALM_OK && tokens->n == 0) {
         free(tokens->ids);
         *tokens = (struct tokens){0};
-        return cli_error(error, YALM_USAGE, "%s: no token ids in it", name);
+        return error_set(error, YALM_USAGE, "%s: no token ids in it", name);
     }
     return status;
 }
@@ -134,13 +134,13 @@ yalm_status needs_tokenizer(const struct options *options, const yalm_model *mod
 {
     if (strcmp(yalm_model_facts(model)->tokenizer, "none") != 0)
         return YALM_OK;
-    return cli_error(error, YALM_USAGE, "%s: the model has no tokenizer, so it cannot %s (it takes token ids: --tokens FILE)",
+    return error_set(error, YALM_USAGE, "%s: the model has no tokenizer, so it cannot %s (it takes token ids: --tokens FILE)",
                      options->named, why);
 }
 
 yalm_status needs_input(const struct options *options, yalm_error *error)
 {
-    return cli_error(error, YALM_USAGE, "mode %s needs input: -i TEXT, -f FILE or --tokens FILE (FILE may be -)",
+    return error_set(error, YALM_USAGE, "mode %s needs input: -i TEXT, -f FILE or --tokens FILE (FILE may be -)",
                      mode_name(options->mode));
 }
 
@@ -189,5 +189,16 @@ yalm_status input_read(struct text *text, struct tokens *tokens, const struct op
         *text = (struct text){0};
     } else if (!options->quiet)
         warn_of_two_bos(model, tokens, flags);
+    return status;
+}
+
+yalm_status with_text(const struct options *options, const yalm_model *model, text_user *use, yalm_error *error)
+{
+    struct text text;
+    struct tokens tokens;
+    yalm_status status = input_read(&text, &tokens, options, model, false, error);
+    status = status ?: use(options, model, &tokens, error);
+    free(text.bytes);
+    free(tokens.ids);
     return status;
 }

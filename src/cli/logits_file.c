@@ -6,66 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
 #include "util/file.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "rows are written as they lie in memory");
-
-// -------------------------------------------------------------------------------- writing
-
-yalm_status logits_create(struct logits_writer *writer, const char *path, yalm_error *error)
-{
-    struct stat found;
-    writer->path = path;
-    const bool exists = stat(path, &found) == 0;
-    if (exists && S_ISDIR(found.st_mode))
-        return cli_error(error, YALM_FAILED, "%s: is a directory", path);
-    if (exists && !S_ISREG(found.st_mode)) { // a pipe or a device is not to be replaced
-        writer->file = fopen(path, "wb");
-    } else {
-        if (asprintf(&writer->temporary, "%s.%ld.tmp", path, (long)getpid()) < 0) {
-            writer->temporary = NULL;
-            return cli_no_memory(error);
-        }
-        writer->file = fopen(writer->temporary, "wbx");
-    }
-    if (writer->file == NULL) {
-        const int code = errno;
-        free(writer->temporary);
-        writer->temporary = NULL;
-        return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(code));
-    }
-    return YALM_OK;
-}
-
-yalm_status logits_write(struct logits_writer *writer, const float *rows, size_t n, yalm_error *error)
-{
-    if (fwrite(rows, sizeof *rows, n, writer->file) != n)
-        return cli_error(error, YALM_FAILED, "%s: %s", writer->path, strerror(errno));
-    return YALM_OK;
-}
-
-yalm_status logits_finish(struct logits_writer *writer, bool keep, yalm_error *error)
-{
-    if (writer->file == NULL)
-        return YALM_OK;
-    bool failed = fclose(writer->file) != 0;
-    writer->file = NULL;
-    int code = errno;
-    if (writer->temporary && keep && !failed) {
-        failed = rename(writer->temporary, writer->path) != 0;
-        code = errno;
-    }
-    if (writer->temporary && (failed || !keep))
-        unlink(writer->temporary);
-    free(writer->temporary);
-    writer->temporary = NULL;
-    return failed && keep ? cli_error(error, YALM_FAILED, "%s: %s", writer->path, strerror(code)) : YALM_OK;
-}
-
-// -------------------------------------------------------------------------------- comparing
 
 // Of equals the first.
 static int likeliest(const float *logits, int n)
@@ -82,16 +27,16 @@ yalm_status divergence_open(struct divergence *divergence, const char *path, int
     *divergence = (struct divergence){.path = path, .n_rows = n_rows, .n_vocab = n_vocab};
     FILE *file = file_open_at_once(path, "r");
     if (file == NULL)
-        return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+        return error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
     struct stat found;
     const int64_t expected = n_rows * n_vocab * (int64_t)sizeof(float);
     if (fstat(fileno(file), &found) != 0 || !S_ISREG(found.st_mode)) {
         fclose(file);
-        return cli_error(error, YALM_USAGE, "%s: is not a regular file of logits", path);
+        return error_set(error, YALM_USAGE, "%s: is not a regular file of logits", path);
     }
     if (found.st_size != expected) {
         fclose(file);
-        return cli_error(error, YALM_USAGE, "%s: %lld bytes, expected %lld (%lld rows of %d float32 logits)", path,
+        return error_set(error, YALM_USAGE, "%s: %lld bytes, expected %lld (%lld rows of %d float32 logits)", path,
                          (long long)found.st_size, (long long)expected, (long long)n_rows, n_vocab);
     }
     divergence->file = file;
@@ -109,7 +54,7 @@ yalm_status divergence_add(struct divergence *divergence, const float *logits, i
     const int n = divergence->n_vocab;
     const float *base = divergence->base;
     if (fread(divergence->base, sizeof *base, (size_t)n, divergence->file) != (size_t)n)
-        return cli_error(error, YALM_FAILED, "%s: row %lld cannot be read", divergence->path, (long long)divergence->n);
+        return error_set(error, YALM_FAILED, "%s: row %lld cannot be read", divergence->path, (long long)divergence->n);
     const double base_sum = yalm_log_sum_exp(base, n), sum = yalm_log_sum_exp(logits, n);
     double kl = 0; // sum of p_base (log p_base - log p)
     for (int i = 0; i < n; i++) {
@@ -118,7 +63,7 @@ yalm_status divergence_add(struct divergence *divergence, const float *logits, i
             kl += p * (log_base - (logits[i] - sum));
     }
     if (!isfinite(base_sum) || isnan(kl))
-        return cli_error(error, YALM_FAILED, "%s: row %lld has logits that are not finite", divergence->path,
+        return error_set(error, YALM_FAILED, "%s: row %lld has logits that are not finite", divergence->path,
                          (long long)divergence->n);
     divergence->kl[divergence->n++] = kl > 0 ? kl : 0; // rounding may leave it just below
     divergence->same_top += likeliest(base, n) == likeliest(logits, n);

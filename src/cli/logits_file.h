@@ -4,18 +4,6 @@
 
 #include "cli/options.h"
 
-// A file that appears under its name only when it is whole.
-struct logits_writer {
-    const char *path; // borrowed
-    char *temporary;  // owned; NULL where the target is no regular file and is written directly
-    FILE *file;       // NULL: none
-};
-
-yalm_status logits_create(struct logits_writer *writer, const char *path, yalm_error *error);
-yalm_status logits_write(struct logits_writer *writer, const float *rows, size_t n, yalm_error *error); // n floats
-// Renames it if `keep`, else removes it. Does nothing for a writer that was not opened.
-yalm_status logits_finish(struct logits_writer *writer, bool keep, yalm_error *error);
-
 // Compares a model's logits with those of a file (Kullback-Leibler divergence of the file's distribution from ours).
 struct divergence {
     const char *path;  // borrowed

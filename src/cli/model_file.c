@@ -46,11 +46,11 @@ static yalm_status look_into(char *path, size_t room, const char *folder, yalm_e
     if (directory)
         closedir(directory);
     if (n == 0)
-        return cli_error(error, YALM_BAD_MODEL,
+        return error_set(error, YALM_BAD_MODEL,
                          "%s: no model: neither a config.json, as Hugging Face's directories have, nor a GGUF file is in it",
                          folder);
     if (n > 1)
-        return cli_error(error, YALM_USAGE, "%s: %d GGUF files are in it: name one, as %s/%s", folder, n, folder, first);
+        return error_set(error, YALM_USAGE, "%s: %d GGUF files are in it: name one, as %s/%s", folder, n, folder, first);
     snprintf(path, room, "%s/%s", folder, first);
     return YALM_OK;
 }
@@ -82,10 +82,10 @@ static yalm_status resolve(const char *named, const struct options *options, cha
     const enum file_kind kind = kind_of(named);
     *found = NULL;
     if (kind == OWN && access(named, F_OK) != 0 && errno == ENOENT)
-        return cli_error(error, YALM_FAILED, "%s: No such file or directory (yalm downloads nothing: name a file that is here)",
+        return error_set(error, YALM_FAILED, "%s: No such file or directory (yalm downloads nothing: name a file that is here)",
                          named);
     if (kind == OWN && conversion_option(options))
-        return cli_error(error, YALM_USAGE, "--%s: %s is no GGUF file and no directory, which would be converted",
+        return error_set(error, YALM_USAGE, "--%s: %s is no GGUF file and no directory, which would be converted",
                          conversion_option(options), named);
     if (kind == OWN)
         return YALM_OK;

@@ -68,12 +68,12 @@ yalm_status mode_read(const char *text, enum mode *mode, yalm_error *error)
         found = found < 0 ? i : MODES;
     }
     if (found < 0)
-        return cli_error(error, YALM_USAGE,
+        return error_set(error, YALM_USAGE,
                          "unknown mode '%s': expected completion, chat, serve, throughput, perplexity, passkey, calibrate, "
                          "importance, embed, tokenize, info or verify, or a model's file",
                          text);
     if (found == MODES)
-        return cli_error(error, YALM_USAGE, "mode '%s' is ambiguous: %s", text, candidates);
+        return error_set(error, YALM_USAGE, "mode '%s' is ambiguous: %s", text, candidates);
     *mode = (enum mode)found;
     return YALM_OK;
 }

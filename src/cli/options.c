@@ -72,7 +72,7 @@ static yalm_status next_word(struct word *word, int argc, char **argv, int *at, 
             return YALM_OK;
         }
     } else if (arg[2] && option_hint(arg)) { // of another program: it is no letter with a value
-        return cli_error(error, YALM_USAGE, "unknown option '%s' (%s)", arg, option_hint(arg));
+        return error_set(error, YALM_USAGE, "unknown option '%s' (%s)", arg, option_hint(arg));
     } else {
         word->letter = arg[1];
         word->length = 2;
@@ -83,14 +83,14 @@ static yalm_status next_word(struct word *word, int argc, char **argv, int *at, 
     if (found < 0) {
         char advice[128];
         option_advice(advice, sizeof advice, word->shown);
-        return cli_error(error, YALM_USAGE, "unknown option '%.*s' (%s)", word->length, word->shown, advice);
+        return error_set(error, YALM_USAGE, "unknown option '%.*s' (%s)", word->length, word->shown, advice);
     }
     if (option_table[found].argument == NULL && word->has_value)
-        return cli_error(error, YALM_USAGE, "option '%.*s' takes no value, found '%s'", word->length, word->shown, word->value);
+        return error_set(error, YALM_USAGE, "option '%.*s' takes no value, found '%s'", word->length, word->shown, word->value);
     if (option_table[found].argument && !word->has_value) {
         const char *hint = option_hint(word->shown);
         if (*at >= argc)
-            return cli_error(error, YALM_USAGE, "option '%.*s' needs a value (%s)%s%s", word->length, word->shown,
+            return error_set(error, YALM_USAGE, "option '%.*s' needs a value (%s)%s%s", word->length, word->shown,
                              option_table[found].argument, hint ? "; " : "", hint ? hint : "");
         word->value = argv[(*at)++];
     }
@@ -100,7 +100,7 @@ static yalm_status next_word(struct word *word, int argc, char **argv, int *at, 
 static yalm_status bad_value(const struct word *word, const char *expected, yalm_error *error)
 {
     const char *hint = option_hint(word->shown);
-    return cli_error(error, YALM_USAGE, "option '%.*s': expected %s, found '%s'%s%s", word->length, word->shown, expected,
+    return error_set(error, YALM_USAGE, "option '%.*s': expected %s, found '%s'%s%s", word->length, word->shown, expected,
                      word->value, hint ? "; " : "", hint ? hint : "");
 }
 
@@ -221,7 +221,7 @@ static yalm_status read_bias(const struct word *word, yalm_sampling *sampling, y
         return bad_value(word, "a token id, a sign and a number, as in 29871-2.5 or 29871-inf", error);
     yalm_logit_bias *grown = realloc((void *)sampling->biases, ((size_t)sampling->n_biases + 1) * sizeof *grown);
     if (grown == NULL)
-        return cli_error(error, YALM_NO_MEMORY, "out of memory");
+        return error_set(error, YALM_NO_MEMORY, "out of memory");
     grown[sampling->n_biases++] = (yalm_logit_bias){(int32_t)strtol(word->value, NULL, 10), (float)bias};
     sampling->biases = grown;
     return YALM_OK;
@@ -233,7 +233,7 @@ static yalm_status read_text(const struct word *word, struct text_list *list, ya
         return bad_value(word, "a text that is not empty", error);
     const char **grown = realloc((void *)list->texts, ((size_t)list->n + 1) * sizeof *grown);
     if (grown == NULL)
-        return cli_error(error, YALM_NO_MEMORY, "out of memory");
+        return error_set(error, YALM_NO_MEMORY, "out of memory");
     grown[list->n++] = word->value;
     list->texts = grown;
     return YALM_OK;
@@ -248,9 +248,9 @@ static yalm_status set_operand(struct options *options, const char *text, yalm_e
     else if (options->runs && options->prompt == NULL)
         options->prompt = text;
     else if (options->model && access(options->model, F_OK) != 0 && option_hint(options->model))
-        return cli_error(error, YALM_USAGE, "'%s' is no file (%s)", options->model, option_hint(options->model));
+        return error_set(error, YALM_USAGE, "'%s' is no file (%s)", options->model, option_hint(options->model));
     else
-        return cli_error(error, YALM_USAGE, "'%s' is one argument too many (the model is '%s'; text comes after -i)", text,
+        return error_set(error, YALM_USAGE, "'%s' is one argument too many (the model is '%s'; text comes after -i)", text,
                          options->model ? options->model : "not given");
     return YALM_OK;
 }
@@ -266,14 +266,14 @@ static yalm_status read_setting(struct options *options, const struct word *word
         if (!is_key(option) || !has_name(option, word->value, length))
             continue;
         if (!(option->modes >> options->mode & 1))
-            return cli_error(error, YALM_USAGE, "setting '%s' does not belong to mode %s", word->value,
+            return error_set(error, YALM_USAGE, "setting '%s' does not belong to mode %s", word->value,
                              mode_name(options->mode));
         const struct word setting = {.shown = word->value, .length = (int)length, .value = word->value + length + 1};
         options->given[i] = true;
         return set_value(options, option, &setting, error);
     }
     if (options->mode == MODE_TOKENIZE)
-        return cli_error(error, YALM_USAGE, "setting '%s': mode tokenize has none of that name", word->value);
+        return error_set(error, YALM_USAGE, "setting '%s': mode tokenize has none of that name", word->value);
     return read_text(word, &options->settings, error);
 }
 
@@ -374,7 +374,7 @@ static yalm_status wrong_mode(const struct options *options, const struct word *
             length +=
                 (size_t)snprintf(modes + length, sizeof modes - length, "%s%s", *modes ? ", " : "", mode_name((enum mode)mode));
     const char *hint = option_hint(word->shown);
-    return cli_error(error, YALM_USAGE, "option '%.*s' does not belong to mode %s (only to %s)%s%s", word->length, word->shown,
+    return error_set(error, YALM_USAGE, "option '%.*s' does not belong to mode %s (only to %s)%s%s", word->length, word->shown,
                      mode_name(options->mode), modes, hint ? "; " : "", hint ? hint : "");
 }
 
@@ -384,12 +384,12 @@ static yalm_status check_together(struct options *options, yalm_error *error)
     if (options->mode >= MODE_HELP)
         return YALM_OK;
     if (options->model == NULL)
-        return cli_error(error, YALM_USAGE, "no model: yalm MODEL [options] (yalm --help shows examples)");
+        return error_set(error, YALM_USAGE, "no model: yalm MODEL [options] (yalm --help shows examples)");
     const char *hint = option_hint(options->model);
     if (hint && access(options->model, F_OK) != 0)
-        return cli_error(error, YALM_USAGE, "'%s' is no file (%s)", options->model, hint);
+        return error_set(error, YALM_USAGE, "'%s' is no file (%s)", options->model, hint);
     if ((options->prompt != NULL) + (options->file != NULL) + (options->tokens != NULL) > 1)
-        return cli_error(error, YALM_USAGE, "input comes from one place: -i TEXT, -f FILE or --tokens FILE");
+        return error_set(error, YALM_USAGE, "input comes from one place: -i TEXT, -f FILE or --tokens FILE");
     const bool reads_text = options->mode == MODE_COMPLETION || options->mode == MODE_PERPLEXITY ||
                             options->mode == MODE_CALIBRATE || options->mode == MODE_IMPORTANCE ||
                             options->mode == MODE_EMBED || options->mode == MODE_TOKENIZE;
@@ -400,25 +400,25 @@ static yalm_status check_together(struct options *options, yalm_error *error)
     if (reads_text && !options->prompt && !options->file && !options->tokens)
         return needs_input(options, error);
     if (options->file && !reads_text && options->mode != MODE_CHAT)
-        return cli_error(error, YALM_USAGE, "mode %s reads no text", mode_name(options->mode));
+        return error_set(error, YALM_USAGE, "mode %s reads no text", mode_name(options->mode));
     if (options->prompt && strcmp(options->prompt, "-") == 0) {
         options->prompt = NULL;
         options->file = "-";
     }
     if (options->mode == MODE_PASSKEY && options->junk >= 0 && options->position > options->junk)
-        return cli_error(error, YALM_USAGE, "setting 'passkey.position': %d is past the %d junk lines", options->position,
+        return error_set(error, YALM_USAGE, "setting 'passkey.position': %d is past the %d junk lines", options->position,
                          options->junk);
     for (int i = 0; i < options->variables.n; i++) {
         const char *variable = options->variables.texts[i], *value = strchr(variable, '=');
         if (value == NULL || value == variable)
-            return cli_error(error, YALM_USAGE, "option '--template-set': expected NAME=VALUE, found '%s'", variable);
+            return error_set(error, YALM_USAGE, "option '--template-set': expected NAME=VALUE, found '%s'", variable);
     }
     if (options->bits > 0 && (options->dtype == NULL || strcmp(options->dtype, "q4") != 0))
-        return cli_error(error, YALM_USAGE, "option '--bits': needs --dtype q4");
+        return error_set(error, YALM_USAGE, "option '--bits': needs --dtype q4");
     if (speculation_check(options, error) != YALM_OK)
         return YALM_USAGE;
     if (options->stride && options->context && options->stride > options->context)
-        return cli_error(error, YALM_USAGE, "setting 'perplexity.stride': %d is longer than the window (--ctx %d)",
+        return error_set(error, YALM_USAGE, "setting 'perplexity.stride': %d is longer than the window (--ctx %d)",
                          options->stride, options->context);
     return YALM_OK;
 }

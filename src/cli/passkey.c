@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "util/clock.h"
 
 static const char intro[] = "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. "
                             "I will quiz you about the important information there.";
@@ -73,7 +74,7 @@ static yalm_status choose_junk(struct passkey *run, yalm_error *error)
         const int64_t fit = room < 0 ? 0 : 1 + room / (line > 0 ? line : 1);
         run->junk = fit < USUAL_JUNK ? (int)fit : USUAL_JUNK;
         if (run->options->position > run->junk)
-            status = cli_error(error, YALM_USAGE, "option '-l': the key's position %d is past the %d junk lines that fit",
+            status = error_set(error, YALM_USAGE, "option '-l': the key's position %d is past the %d junk lines that fit",
                                run->options->position, run->junk);
     }
     free(one.ids);
@@ -99,7 +100,7 @@ static bool next_line(struct passkey *run, struct trial *trial, yalm_status *sta
         }
         if (trial->prompt.n <= KEY_LENGTH) {
             *status =
-                cli_error(error, YALM_USAGE, "%s: a trial of %zu ids: expected a prompt and %d ids to be found, on one line",
+                error_set(error, YALM_USAGE, "%s: a trial of %zu ids: expected a prompt and %d ids to be found, on one line",
                           run->options->tokens, trial->prompt.n, KEY_LENGTH);
             free(trial->prompt.ids);
             return false;
@@ -238,7 +239,7 @@ static yalm_status open_for(struct passkey *run, size_t n, yalm_error *error)
     }
     const int context = yalm_session_facts(run->session)->context;
     if (n > (size_t)context)
-        return cli_error(error, YALM_USAGE,
+        return error_set(error, YALM_USAGE,
                          "the prompt is longer than the context: %zu tokens, and %d fit (-n gives fewer junk lines)", n,
                          context);
     return YALM_OK;
@@ -248,7 +249,7 @@ static yalm_status run_trial(struct passkey *run, struct trial *trial, int index
 {
     bool found;
     if (trial->prompt.n > (size_t)run->most)
-        return cli_error(error, YALM_USAGE,
+        return error_set(error, YALM_USAGE,
                          "the prompt is longer than the context: %zu tokens, and %d fit (-n gives fewer junk lines)",
                          trial->prompt.n, run->most);
     yalm_status status = open_for(run, trial->prompt.n, error);
@@ -269,7 +270,7 @@ static yalm_status run_trials(struct passkey *run, yalm_error *error)
     yalm_status status = YALM_OK;
     int n = 0, n_found = 0;
     struct trial trial;
-    const double start = seconds_now();
+    const double start = clock_seconds();
     for (; status == YALM_OK && !interrupted() && next_trial(run, n, &trial, &status, error); n++) {
         status = run_trial(run, &trial, n, &n_found, error);
         free(trial.prompt.ids);
@@ -283,20 +284,17 @@ static yalm_status run_trials(struct passkey *run, yalm_error *error)
     if (status == YALM_INTERRUPTED)
         *error = (yalm_error){.status = YALM_INTERRUPTED};
     if (n == 0)
-        return status != YALM_OK ? status : cli_error(error, YALM_USAGE, "%s: no trials in it", run->options->tokens);
+        return status != YALM_OK ? status : error_set(error, YALM_USAGE, "%s: no trials in it", run->options->tokens);
     printf("found %d/%d, %.1f %%\n", n_found, n, 100.0 * n_found / n);
     if (!run->options->quiet)
-        say("%d trials in %.1f s; seed %llu", n, seconds_now() - start, (unsigned long long)run->seed);
+        say("%d trials in %.1f s; seed %llu", n, clock_seconds() - start, (unsigned long long)run->seed);
     if (status == YALM_OK && n_found < n)
-        status = cli_error(error, YALM_FAILED, "%d of %d pass keys were missed", n - n_found, n);
+        status = error_set(error, YALM_FAILED, "%d of %d pass keys were missed", n - n_found, n);
     return status;
 }
 
-yalm_status run_passkey(const struct options *options, yalm_error *error)
+yalm_status run_passkey(const struct options *options, const yalm_model *model, yalm_error *error)
 {
-    yalm_model *model = open_model(options, error);
-    if (model == NULL)
-        return error->status;
     struct passkey run = {.options = options, .model = model};
     run.most = options->context ? options->context : yalm_model_facts(model)->context_length;
     run.seed = options_given(options, "seed") && options->seed != UINT64_MAX ? options->seed : random_seed();
@@ -312,6 +310,5 @@ yalm_status run_passkey(const struct options *options, yalm_error *error)
     close_session(run.session);
     free(run.read.ids);
     free(run.lines.bytes);
-    yalm_model_close(model);
     return status;
 }

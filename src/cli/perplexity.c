@@ -6,11 +6,15 @@
 // perplexity.stride windows overlap, and only tokens that no window has scored yet count. With perplexity.decode_from=N the
 // first N inputs of a window are a prompt, evaluated many at once and not scored; the others are fed one by one, as in
 // generation, so that what is measured is the way that attention goes then.
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/logits_file.h"
+#include "util/clock.h"
+#include "util/new_file.h"
 
 // Of at most so many tokens, and so many bytes where that is fewer, logits are held at once: what is evaluated together is
 // the faster the more it is.
@@ -27,7 +31,7 @@ struct perplexity {
 
     int64_t n_scored, n_evaluated;
     double nll, nll_squares; // sums of -ln p and of its square
-    struct logits_writer saved;
+    struct new_file saved;   // --save-logits
     struct divergence divergence;
 };
 
@@ -82,7 +86,7 @@ static yalm_status score_row(struct perplexity *run, const float *logits, const 
         return YALM_OK;
     const double nll = yalm_log_sum_exp(logits, run->n_vocab) - logits[run->tokens.ids[predicted]];
     if (!isfinite(nll))
-        return cli_error(error, YALM_FAILED, "the logits that predict token %lld are not finite", (long long)predicted);
+        return error_set(error, YALM_FAILED, "the logits that predict token %lld are not finite", (long long)predicted);
     run->nll += nll;
     run->nll_squares += nll * nll;
     run->n_scored++;
@@ -101,8 +105,8 @@ static yalm_status run_piece(struct perplexity *run, const struct window *window
     yalm_status status = yalm_eval(run->session, ids, n, all ? YALM_LOGITS_ALL : YALM_LOGITS_NONE, error);
     for (int i = 0; i < n && all && status == YALM_OK; i++) {
         const float *logits = yalm_logits(run->session, i);
-        if (run->saved.file)
-            status = logits_write(&run->saved, logits, (size_t)run->n_vocab, error);
+        if (run->saved.file && fwrite(logits, sizeof *logits, (size_t)run->n_vocab, run->saved.file) != (size_t)run->n_vocab)
+            status = error_set(error, YALM_FAILED, "%s: %s", run->saved.path, strerror(errno));
         status = status ?: score_row(run, logits, window, window->begin + at + i + 1 - shift, error);
     }
     run->n_evaluated += status == YALM_OK ? n : 0;
@@ -175,7 +179,7 @@ static yalm_status measure(struct perplexity *run, const yalm_model *model, yalm
     int64_t rows, scored, windows;
     count(run, &rows, &scored, &windows);
     if (scored == 0)
-        return cli_error(error, YALM_USAGE, "%zu tokens are too few to predict any", run->tokens.n);
+        return error_set(error, YALM_USAGE, "%zu tokens are too few to predict any", run->tokens.n);
     yalm_status status = YALM_OK;
     if (options->kl_base)
         status = divergence_open(&run->divergence, options->kl_base, rows, run->n_vocab, error);
@@ -188,22 +192,18 @@ static yalm_status measure(struct perplexity *run, const yalm_model *model, yalm
         say("%zu tokens in %lld windows of at most %lld%s", run->tokens.n, (long long)windows, (long long)run->window,
             run->bos >= 0 ? ", each behind bos" : "");
     if (options->save_logits)
-        status = logits_create(&run->saved, options->save_logits, error);
-    const double start = seconds_now();
+        status = new_file_create(&run->saved, options->save_logits, NULL, NULL, error);
+    const double start = clock_seconds();
     status = status ?: run_windows(run, windows, error);
-    const double seconds = seconds_now() - start;
+    const double seconds = clock_seconds() - start;
     if (status == YALM_OK && interrupted())
-        status = cli_error(error, YALM_INTERRUPTED, "interrupted");
-    yalm_error renaming;
-    const yalm_status renamed = logits_finish(&run->saved, status == YALM_OK, &renaming);
+        status = error_set(error, YALM_INTERRUPTED, "interrupted");
+    status = new_file_finish(&run->saved, status, error);
     if (status == YALM_INTERRUPTED && run->n_scored) // the text so far
         say("interrupted after %lld tokens: PPL %.4f +/- %.5f", (long long)run->n_scored, exp(run->nll / (double)run->n_scored),
             standard_error(run));
     if (status == YALM_INTERRUPTED)
         *error = (yalm_error){.status = YALM_INTERRUPTED};
-    if (status == YALM_OK && renamed != YALM_OK)
-        *error = renaming;
-    status = status ?: renamed;
     if (status == YALM_OK)
         print_results(run, seconds);
     return status;
@@ -215,11 +215,8 @@ static int piece_of(int n_vocab)
     return most > PIECE ? PIECE : most < PIECE_LEAST ? PIECE_LEAST : most;
 }
 
-yalm_status run_perplexity(const struct options *options, yalm_error *error)
+yalm_status run_perplexity(const struct options *options, const yalm_model *model, yalm_error *error)
 {
-    yalm_model *model = open_model(options, error);
-    if (model == NULL)
-        return error->status;
     const yalm_model_info *facts = yalm_model_facts(model);
     struct perplexity run = {.options = options, .n_vocab = facts->vocab_size, .piece = piece_of(facts->vocab_size), .bos = -1};
     if (!options->tokens && !options->no_bos && facts->add_bos)
@@ -234,10 +231,10 @@ yalm_status run_perplexity(const struct options *options, yalm_error *error)
         run.prompt = options->decode_from;
         if (run.prompt >= run.window)
             status =
-                cli_error(error, YALM_USAGE, "perplexity.decode_from: found %lld, expected less than the window's %lld tokens",
+                error_set(error, YALM_USAGE, "perplexity.decode_from: found %lld, expected less than the window's %lld tokens",
                           (long long)run.prompt, (long long)run.window);
         else if (run.stride > run.window)
-            status = cli_error(error, YALM_USAGE, "setting 'perplexity.stride': %lld is longer than the window of %lld tokens",
+            status = error_set(error, YALM_USAGE, "setting 'perplexity.stride': %lld is longer than the window of %lld tokens",
                                (long long)run.stride, (long long)run.window);
         else
             status = measure(&run, model, error);
@@ -246,6 +243,5 @@ yalm_status run_perplexity(const struct options *options, yalm_error *error)
     free(run.tokens.ids);
     divergence_close(&run.divergence);
     close_session(run.session);
-    yalm_model_close(model);
     return status;
 }

@@ -58,7 +58,7 @@ static yalm_status check_memory(const struct options *options, const yalm_model 
         return status;
     const uint64_t each = memory.kv_cache + memory.attention + memory.scratch, n = count_sessions(model, how);
     if (each > memory.available / n)
-        return cli_error(
+        return error_set(
             error, YALM_NO_MEMORY,
             "%llu sessions take %s, and %s are available: a shorter context (-T N) or fewer sessions (--parallel N)",
             (unsigned long long)n, human_bytes(each * n), human_bytes(memory.available));
@@ -69,12 +69,9 @@ static yalm_status check_memory(const struct options *options, const yalm_model 
     return YALM_OK;
 }
 
-yalm_status run_serve(const struct options *options, yalm_error *error)
+yalm_status run_serve(const struct options *options, const yalm_model *model, yalm_error *error)
 {
     is_quiet = options->quiet;
-    yalm_model *model = open_model(options, error);
-    if (model == NULL)
-        return error->status;
     struct serve_options how = {
         .host = options->host,
         .port = options->port,
@@ -102,16 +99,15 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
     status = status ?: serve(model, &how, error);
     if (draft)
         yalm_model_close(draft);
-    yalm_model_close(model);
     return status;
 }
 
 #else
 
-yalm_status run_serve(const struct options *options, yalm_error *error)
+yalm_status run_serve(const struct options *options, const yalm_model *model, yalm_error *error)
 {
-    (void)options;
-    return cli_error(error, YALM_FAILED,
+    (void)options, (void)model;
+    return error_set(error, YALM_FAILED,
                      "this yalm was built without its server: install libmicrohttpd (tools/setup.sh does), and run make again");
 }
 

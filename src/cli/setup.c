@@ -34,7 +34,7 @@ yalm_status sample_token(yalm_session *session, const yalm_sampling *sampling, i
     const yalm_status status = yalm_finish(session, error);
     if (status != YALM_OK)
         return status;
-    return cli_error(error, YALM_FAILED, "the model's logits are not finite after %lld tokens",
+    return error_set(error, YALM_FAILED, "the model's logits are not finite after %lld tokens",
                      (long long)yalm_position(session));
 }
 

@@ -21,7 +21,7 @@ yalm_status speculation_check(const struct options *options, yalm_error *error)
 {
     if (is(options, "auto") || is(options, "off") || is(options, "suffix") || is(options, "mtp") || draft_path(options))
         return YALM_OK;
-    return cli_error(error, YALM_USAGE, "option '--speculate': expected auto, off, suffix, mtp or draft=FILE, found '%s'",
+    return error_set(error, YALM_USAGE, "option '--speculate': expected auto, off, suffix, mtp or draft=FILE, found '%s'",
                      options->speculate);
 }
 

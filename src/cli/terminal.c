@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -25,22 +24,9 @@ const char *plain(const char *text)
     return shown;
 }
 
-yalm_status cli_error(yalm_error *error, yalm_status status, const char *format, ...)
-{
-    if (error == NULL)
-        return status;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error->text, sizeof error->text, format, args);
-    va_end(args);
-    error->status = status;
-    mask(error->text, "");
-    return status;
-}
-
 yalm_status cli_no_memory(yalm_error *error)
 {
-    return cli_error(error, YALM_NO_MEMORY, "out of memory");
+    return error_set(error, YALM_NO_MEMORY, "out of memory");
 }
 
 void say(const char *format, ...)
@@ -115,7 +101,7 @@ static yalm_status output_failed(yalm_error *error)
         *error = (yalm_error){.status = YALM_FAILED};
         return YALM_FAILED;
     }
-    return cli_error(error, YALM_FAILED, "standard output: %s",
+    return error_set(error, YALM_FAILED, "standard output: %s",
                      why ? strerror(why) : "what was written got lost: is the disk full?");
 }
 
@@ -152,11 +138,4 @@ const char *human_bytes(uint64_t bytes)
     }
     snprintf(buffer, sizeof buffers[0], unit && value < 99.95 ? "%.1f %s" : "%.0f %s", value, units[unit]);
     return buffer;
-}
-
-double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/speculation.h"
 #include "cli/throughput.h"
+#include "util/clock.h"
 
 static const double limits_seconds = 0.5;  // for each of two measurements, before and after
 static const double soon_seconds = 1;      // sooner after the first, the second would say the same, and is left out
@@ -39,7 +40,7 @@ static yalm_status measure_limits(struct bench *bench, yalm_session *session, ya
     yalm_limits limits;
     progress("measuring the machine's limits");
     const yalm_status status = yalm_measure_limits(session, limits_seconds, &limits, error);
-    bench->limits_at = seconds_now();
+    bench->limits_at = clock_seconds();
     if (status == YALM_OK)
         limits_merge(&bench->report.limits, &limits);
     return status;
@@ -80,14 +81,14 @@ static yalm_status run_once(const struct bench *bench, const struct test *test, 
         yalm_time_attention(session, true);
     speculator_forget(speculator); // the last repetition
     speculator_read(speculator, bench->ids, test->n_prompt ? 0 : (size_t)test->depth);
-    const double start = seconds_now();
+    const double start = clock_seconds();
     if (test->n_prompt)
         status = yalm_eval(session, ids, n, YALM_LOGITS_LAST, error);
     else
         for (int i = 0; i < n && status == YALM_OK; i++)
             status = eval_token(speculator, session, ids[i], error);
     status = status ?: yalm_finish(session, error);
-    *seconds = seconds_now() - start;
+    *seconds = clock_seconds() - start;
     if (attention)
         *attention = yalm_attention_seconds(session);
     return status ?: back_to_depth(bench, test, session, error);
@@ -162,7 +163,7 @@ static yalm_status run_test(struct bench *bench, struct test *test, bool last, y
     const int length = test->depth + test->n_prompt + test->n_gen;
     yalm_session_options how = session_options(options);
     if (how.context && how.context < length)
-        return cli_error(error, YALM_USAGE, "a test of %d tokens at depth %d needs a context of %d, and --ctx says %d",
+        return error_set(error, YALM_USAGE, "a test of %d tokens at depth %d needs a context of %d, and --ctx says %d",
                          length - test->depth, test->depth, length, how.context);
     if (how.context == 0)
         how.context = length;
@@ -192,7 +193,7 @@ static yalm_status run_test(struct bench *bench, struct test *test, bool last, y
     status = status ?: speculation_open(&speculation, options, bench->model, session, error);
     status = status ?: repeat(bench, test, session, speculation.speculator, error);
     speculation_close(&speculation);
-    if (status == YALM_OK && last && seconds_now() > bench->limits_at + soon_seconds)
+    if (status == YALM_OK && last && clock_seconds() > bench->limits_at + soon_seconds)
         status = measure_limits(bench, session, error);
     if (status == YALM_OK && interrupted())
         status = YALM_INTERRUPTED;
@@ -238,15 +239,12 @@ static yalm_status run_tests(struct bench *bench, yalm_error *error)
     return written != YALM_OK ? written : status;
 }
 
-yalm_status run_throughput(const struct options *options, yalm_error *error)
+yalm_status run_throughput(const struct options *options, const yalm_model *model, yalm_error *error)
 {
     struct test tests[2 * MAX_LIST * MAX_LIST] = {0};
     const int n_tests = list_tests(tests, options);
     if (n_tests == 0)
-        return cli_error(error, YALM_USAGE, "nothing to time: -p and -n are both 0");
-    yalm_model *model = open_model(options, error);
-    if (model == NULL)
-        return error->status;
+        return error_set(error, YALM_USAGE, "nothing to time: -p and -n are both 0");
     struct bench bench = {.options = options, .model = model};
     bench.report =
         (struct report){.path = options->model, .facts = yalm_model_facts(model), .tests = tests, .n_tests = n_tests};
@@ -261,6 +259,5 @@ yalm_status run_throughput(const struct options *options, yalm_error *error)
     }
     free(bench.given.ids);
     free(bench.ids);
-    yalm_model_close(model);
     return status;
 }

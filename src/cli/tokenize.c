@@ -70,11 +70,8 @@ static yalm_status read_ids(struct tokens *tokens, const struct options *options
     return status;
 }
 
-yalm_status run_tokenize(const struct options *options, yalm_error *error)
+yalm_status run_tokenize(const struct options *options, const yalm_model *model, yalm_error *error)
 {
-    yalm_model *model = yalm_model_open(options->model, NULL, error);
-    if (model == NULL)
-        return error->status;
     struct text text = {0};
     struct tokens tokens = {0};
     yalm_status status = YALM_OK;
@@ -91,6 +88,5 @@ yalm_status run_tokenize(const struct options *options, yalm_error *error)
     }
     free(text.bytes);
     free(tokens.ids);
-    yalm_model_close(model);
     return status;
 }

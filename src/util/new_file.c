@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "util/error.h"
+#include "util/file.h"
 
 static yalm_status check_replaceable(const char *path, new_file_kind *replaceable, const char *what, yalm_error *error)
 {
@@ -25,8 +26,15 @@ static yalm_status check_replaceable(const char *path, new_file_kind *replaceabl
 yalm_status new_file_create(struct new_file *made, const char *path, new_file_kind *replaceable, const char *what,
                             yalm_error *error)
 {
+    struct stat found;
     *made = (struct new_file){.path = path};
-    const yalm_status status = check_replaceable(path, replaceable, what, error);
+    if (!replaceable && stat(path, &found) == 0 && !S_ISREG(found.st_mode)) {
+        made->file = file_open_at_once(path, "w");
+        if (!made->file && errno == ENXIO)
+            return error_set(error, YALM_FAILED, "%s: a pipe that nobody reads: start its reader first, or name a file", path);
+        return made->file ? YALM_OK : error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+    }
+    const yalm_status status = replaceable ? check_replaceable(path, replaceable, what, error) : YALM_OK;
     if (status != YALM_OK)
         return status;
     if (asprintf(&made->temporary, "%s.%ld.tmp", path, (long)getpid()) < 0) {

@@ -14,7 +14,7 @@ struct new_file {
 typedef bool new_file_kind(FILE *file);
 
 // YALM_FAILED where the name belongs to anything but an empty file or one of that kind. `what`: what such a file holds, for the
-// message.
+// message. With NULL for both any file is replaced, and what is no file (a device, a pipe) is written to.
 yalm_status new_file_create(struct new_file *made, const char *path, new_file_kind *replaceable, const char *what,
                             yalm_error *error);
 // Keeps the file or drops it; returns `status`, or what went wrong in keeping it.
