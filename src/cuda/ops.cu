@@ -1,6 +1,7 @@
 // What a step's op is on a GPU. Position, length and tokens lie in device memory: evaluate.cu brings them there.
 #include "cuda/ops.h"
 
+#include "cuda/attention/expand.h"
 #include "cuda/delta/recur.h"
 #include "cuda/product_ops.h"
 #include "cuda/shares.h"
@@ -71,8 +72,46 @@ static struct rope_append append_of(const struct pass *r, const struct step *ste
     return append;
 }
 
+// Of many tokens to latents, some heads at a time.
+static yalm_status attend_expanded(const struct pass *r, const struct step *step, yalm_error *error)
+{
+    struct cuda_state *s = r->s;
+    const struct attending *a = &step->attending;
+    const struct latent_config *d = &s->config->latent;
+    const struct latent_weights *w = &step->weights->latent;
+    const struct kv_cache *latents = &s->caches[a->seen_kind];
+    const int width = s->expanded.head_dim, capacity = latents->policy.capacity;
+    const int64_t end = s->step_host->position + r->n;
+    struct kv_cache heads = s->expanded;
+    struct rope_append append = append_of(r, step);
+    append.n_heads = 0; // the key alone
+    TRY(rope_append(&append, r->n, s->stream, error));
+    heads.n_kv_heads = append.n_heads = a->n_heads;
+    append.q = s->heads;
+    append.k = NULL;
+    append.cache = &heads;
+    TRY(rope_append(&append, r->n, s->stream, error));
+    const enum dtype type = type_for_reader(r, step + 1);
+    for (int h = 0; h < a->n_heads; h += s->expanded.n_kv_heads) {
+        const int left = a->n_heads - h, at = h * width;
+        heads.n_kv_heads = left < s->expanded.n_kv_heads ? left : s->expanded.n_kv_heads;
+        TRY(expand_latents(&heads, latents, a->place, d,
+                           static_cast<const half *>(w->k_b.data) + (size_t)h * d->kv_rank * d->nope_dim,
+                           static_cast<const half *>(w->v_b.data) + (size_t)h * d->v_dim * d->kv_rank,
+                           (int)(end < capacity ? end : capacity), s->stream, error));
+        struct attention attention = {s->step, s->rotated_q + at, s->sink_q ? s->sink_q + at : NULL, &heads,
+                                      0,       heads.n_kv_heads};
+        attention.row_heads = a->n_heads;
+        TRY(attention_prefill(&attention, r->n, static_cast<char *>(s->attended) + at * dtype_sizes[type], type, s->stream,
+                              error));
+    }
+    return narrow_heads(s->heads, s->attended, type, d->v_dim, width, (size_t)r->n * a->n_heads, s->stream, error);
+}
+
 static yalm_status attend(const struct pass *r, const struct step *step, yalm_error *error)
 {
+    if (step->traits & TRAIT_LATENT && expands(r, step))
+        return attend_expanded(r, step, error);
     struct cuda_state *s = r->s;
     const struct attending *a = &step->attending;
     const struct rope_append append = append_of(r, step);

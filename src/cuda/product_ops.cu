@@ -175,8 +175,21 @@ yalm_status multiply(const struct pass *r, const struct step *step, const void *
     return matmul_run(s->matmul, to, y, step->w[0], step->bias[0], r->n, false, s->stream, error);
 }
 
+// By counted multiply-adds of a head: of what brings a token, or a key, to the other side, and of a query and a key.
+bool expands(const struct pass *r, const struct step *step)
+{
+    const struct cuda_state *s = r->s;
+    const struct latent_config *d = &s->config->latent;
+    const struct latent_weights *w = &s->weights->weights.layers[step->layer].latent;
+    const double n = r->n, keys = (double)s->step_host->position + n, brought = (double)d->kv_rank * (d->nope_dim + d->v_dim);
+    return s->expanded.n_kv_heads > 0 && !as_vectors(s, r->n) && w->k_b.dtype == DTYPE_FP16 && w->v_b.dtype == DTYPE_FP16 &&
+           keys * brought + n * keys * 2 * s->expanded.head_dim < n * brought + n * keys * 2 * s->config->head_dim;
+}
+
 yalm_status head_products(const struct pass *r, const struct step *step, yalm_error *error)
 {
+    if (expands(r, step))
+        return YALM_OK;
     const struct per_head *of = &step->heads;
     const enum dtype type = step->out[0] == BUFFER_Q ? DTYPE_FP32 : type_for_reader(r, step);
     return multiply_heads(buffer(r, step->out[0]), type, buffer(r, step->in), of->in, step->w[0], of->n, of->kept, r->n,

@@ -70,6 +70,9 @@ static void take_blocks(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->decays, chunk * width[BUFFER_DECAYS], sizeof(float));
     take(b, s->latent, chunk * width[BUFFER_LATENT], sizeof(float));
     take(b, s->heads, chunk * width[BUFFER_HEADS], sizeof(float));
+    const size_t expanded = (size_t)s->expanded.n_kv_heads * s->expanded.policy.capacity * s->expanded.head_dim;
+    take(b, s->expanded.keys, expanded, sizeof(half));
+    take(b, s->expanded.values, expanded, sizeof(half));
     const auto heads = [](const struct delta_config *d) { return d->n_value_heads; };
     take(b, s->betas, chunk * config_most_of(s->config, heads), sizeof(float));
 }
@@ -151,6 +154,18 @@ static void shape_kind(struct cuda_state *s, const struct backend_plan *plan, in
     s->kv_dim = kv_dim > s->kv_dim ? kv_dim : s->kv_dim;
 }
 
+// Heads whose keys and values are made of latents together.
+static void shape_expanded(struct cuda_state *s)
+{
+    static const size_t most_bytes = (size_t)256 << 20;
+    const struct latent_config *d = &s->config->latent;
+    const int width = d->nope_dim + d->rope_dim;
+    if (!d->kv_rank || s->caches[0].type != YALM_KV_FP16 || d->v_dim > width || width > ATTENTION_MAX_DIM)
+        return;
+    const size_t heads = most_bytes / (2 * sizeof(half) * width * s->caches[0].policy.capacity), all = s->config->n_heads;
+    s->expanded = {YALM_KV_FP16, NULL, NULL, 1, heads < 1 ? 1 : (int)(heads < all ? heads : all), width, s->caches[0].policy};
+}
+
 // Everything but memory.
 static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *plan, const struct cuda_device *device,
                                yalm_error *error)
@@ -170,6 +185,7 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     s->far = config_far_kind(c);
     for (int kind = 0; kind < config_n_kinds(c); kind++)
         shape_kind(s, plan, kind);
+    shape_expanded(s);
     if (!recipe_open(&s->recipe, c, plan->weights))
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     return method_plan(s, plan, error);

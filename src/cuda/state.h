@@ -128,6 +128,7 @@ struct cuda_state {
     // (chunk, width): with latents what queries are made of, and what is multiplied head by head; of KDA what decays and gates
     // are made of. NULL: there is none.
     float *latent, *heads;
+    struct kv_cache expanded; // keys and values of some heads for prompts, made of latents; no heads: none are
     float *given; // (chunk, hidden_dim): of a head that guesses, the hidden states that it reads; NULL: it is a model
     // (chunk, ffn_dim); NULL where layers have experts. gate is also, before the first layer, (chunk, n_layers,
     // layer_input_dim).

@@ -1,5 +1,6 @@
 // Prefill attention against double: chunks at any depth, every group size and head_dim, windows, rings and sinks.
 #include "attention_testing.h"
+#include "cuda/attention/expand.h"
 #include "thorough.h"
 
 // fp16: queries are as good as in fp32, weights are rounded to 2^-11 of themselves.
@@ -152,6 +153,82 @@ static void texts(void **)
     }
 }
 
+// Heads' keys and values of latents: products beside those in double, behind them what rotates, or zeros; no slot beyond n.
+static void run_expanded(const struct latent_config &d, int capacity, int n)
+{
+    enum { HEADS = 3 };
+    uint64_t seed = 3;
+    const int head_dim = d.kv_rank + d.rope_dim, width = d.nope_dim + d.rope_dim;
+    std::vector<float> rows = random_floats(&seed, (size_t)2 * capacity * head_dim, 1),
+                       k_b = random_floats(&seed, (size_t)HEADS * d.kv_rank * d.nope_dim, 1),
+                       v_b = random_floats(&seed, (size_t)HEADS * d.kv_rank * d.v_dim, 1);
+    uint16_t *latents = device_copy(to_halves(&rows)), *device_k = device_copy(to_halves(&k_b)),
+             *device_v = device_copy(to_halves(&v_b));
+    const size_t expanded = (size_t)HEADS * capacity * width;
+    const struct kv_policy policy = kv_policy_make(capacity, 0, false, 0, 1);
+    const struct kv_cache from = {YALM_KV_FP16, latents, latents, 2, 1, head_dim, policy};
+    const struct kv_cache to = {YALM_KV_FP16, device_nan<half>(expanded), device_nan<half>(expanded), 1, HEADS, width, policy};
+    yalm_error error = {};
+    assert_ok(
+        expand_latents(&to, &from, 1, &d, reinterpret_cast<half *>(device_k), reinterpret_cast<half *>(device_v), n, 0, &error),
+        error);
+    assert_cuda(cudaDeviceSynchronize());
+    const std::vector<half> keys = host_copy(static_cast<const half *>(to.keys), expanded),
+                            values = host_copy(static_cast<const half *>(to.values), expanded);
+    for (size_t i = 0; i < expanded; i++) {
+        const int h = (int)(i / width / capacity), slot = (int)(i / width % capacity), c = (int)(i % width);
+        const float *row = &rows[((size_t)capacity + slot) * head_dim];
+        double key = c < d.nope_dim ? 0 : row[d.kv_rank + c - d.nope_dim], value = 0;
+        for (int j = 0; j < d.kv_rank; j++) {
+            key += c < d.nope_dim ? (double)row[j] * k_b[((size_t)h * d.kv_rank + j) * d.nope_dim + c] : 0;
+            value += c < d.v_dim ? (double)row[j] * v_b[((size_t)h * d.v_dim + c) * d.kv_rank + j] : 0;
+        }
+        if (slot < n) {
+            assert_near(__half2float(keys[i]), key, 0x1p-11 * fabs(key) + 1e-5, "key", slot, c);
+            assert_near(__half2float(values[i]), value, 0x1p-11 * fabs(value) + 1e-5, "value", slot, c);
+        } else {
+            assert_true(isnan(__half2float(keys[i])) && isnan(__half2float(values[i])));
+        }
+    }
+    for (void *memory : {(void *)latents, (void *)device_k, (void *)device_v, to.keys, to.values}) {
+        cudaFree(memory);
+    }
+}
+
+static void expanded(void **)
+{
+    run_expanded({.q_rank = 0, .kv_rank = 24, .nope_dim = 10, .rope_dim = 6, .v_dim = 13, .norm_eps = 0}, 70, 67);
+    run_expanded({.q_rank = 0, .kv_rank = 64, .nope_dim = 16, .rope_dim = 8, .v_dim = 24, .norm_eps = 0}, 9, 9);
+    run_expanded({.q_rank = 0, .kv_rank = 136, .nope_dim = 72, .rope_dim = 8, .v_dim = 80, .norm_eps = 0}, 70, 65);
+    run_expanded({.q_rank = 0, .kv_rank = 130, .nope_dim = 71, .rope_dim = 4, .v_dim = 66, .norm_eps = 0}, 20, 1);
+}
+
+// Some heads of more than the cache has: the others' queries and outputs are left alone.
+static void some_heads(void **)
+{
+    struct attention_fixture f;
+    yalm_error error = {};
+    attention_open(&f, {YALM_KV_FP16, 5, 5, 40, 256, 0, 0, 64, 30, 20, 2.0}, 9);
+    const size_t n = f.expected.size(), of_head = (size_t)f.cache.policy.capacity * 40;
+    float *whole = device_nan<float>(n), *parts = device_nan<float>(n);
+    assert_ok(attention_prefill(&f.attention, 20, whole, DTYPE_FP32, 0, &error), error);
+    for (int first = 0, heads; first < 5; first += heads) {
+        heads = first ? 2 : 3;
+        struct kv_cache cache = f.cache; // of one layer, which is the second
+        cache.keys = static_cast<half *>(cache.keys) + (5 + first) * of_head;
+        cache.values = static_cast<half *>(cache.values) + (5 + first) * of_head;
+        cache.n_kv_heads = heads;
+        struct attention attention = {f.step, f.attention.q + first * 40, NULL, &cache, 0, heads};
+        attention.row_heads = 5;
+        assert_ok(attention_prefill(&attention, 20, parts + first * 40, DTYPE_FP32, 0, &error), error);
+    }
+    assert_cuda(cudaDeviceSynchronize());
+    assert_true(host_copy(whole, n) == host_copy(parts, n));
+    cudaFree(whole);
+    cudaFree(parts);
+    attention_close(&f);
+}
+
 // Outputs of 16 bits are those of fp32, rounded.
 static void types_of_outputs(void **)
 {
@@ -187,7 +264,8 @@ int main(void)
         cmocka_unit_test(lengths),          cmocka_unit_test(windows_and_rings),
         cmocka_unit_test(large_scores),     cmocka_unit_test(value_ranges),
         cmocka_unit_test(types_of_outputs), cmocka_unit_test(slopes),
-        cmocka_unit_test(latents),          cmocka_unit_test(texts),
+        cmocka_unit_test(latents),          cmocka_unit_test(expanded),
+        cmocka_unit_test(some_heads),       cmocka_unit_test(texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -483,7 +483,7 @@ static inline yalm_status attend_make(struct attend *a, const struct attention *
     a->key_scales = layer.key_scales;
     a->value_scales = layer.value_scales;
     a->policy = cache->policy;
-    a->n_heads = attention->n_heads;
+    a->n_heads = attention->row_heads ? attention->row_heads : attention->n_heads;
     a->group = attention->n_heads / cache->n_kv_heads;
     a->head_dim = cache->head_dim;
     a->softcap = attention->softcap;

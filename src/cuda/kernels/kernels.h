@@ -249,6 +249,7 @@ struct attention {
     // (n_heads): by how much scores fall with each key of distance (ALiBi), of heads with keys of their own, without sinks
     // apart or sink_logits; NULL: not.
     const float *slopes = NULL;
+    int row_heads = 0; // heads of a token in q, sink_q and what is attended, of which these are the first; 0: n_heads
 };
 
 // One token, its keys split over blocks (flash decoding).
