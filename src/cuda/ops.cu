@@ -1,7 +1,6 @@
 // What a step's op is on a GPU. Position, length and tokens lie in device memory: evaluate.cu brings them there.
 #include "cuda/ops.h"
 
-#include "cuda/attention/expand.h"
 #include "cuda/delta/recur.h"
 #include "cuda/product_ops.h"
 #include "cuda/shares.h"

@@ -1,6 +1,5 @@
 // Prefill attention against double: chunks at any depth, every group size and head_dim, windows, rings and sinks.
 #include "attention_testing.h"
-#include "cuda/attention/expand.h"
 #include "thorough.h"
 
 // fp16: queries are as good as in fp32, weights are rounded to 2^-11 of themselves.

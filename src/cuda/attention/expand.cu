@@ -3,7 +3,6 @@
 //
 // to[h][slot] = [w_h latents[slot]; what of the key rotates, or zeros], in fp16. A block has 64 slots and 64 components of a
 // head; a warp 16 slots. Operations: 2 * rank for each component; bytes: latents once for 64 components, from the L2 cache.
-#include "cuda/attention/expand.h"
 #include "cuda/attention/tiles.cuh"
 
 enum { TILE = 64, THREADS = 128 };
