@@ -5,8 +5,6 @@
 
 typedef __m256i ivec;
 
-#define X86(name)      _mm256_##name
-#define X86_BITS(name) _mm256_##name##_si256
 #ifdef __AVXVNNI__
 #define VNNI(operation) __asm__("%{vex%} " operation " %2, %1, %0" : "+x"(sum) : "x"(a), "xm"(b))
 #endif

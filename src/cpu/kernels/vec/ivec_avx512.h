@@ -5,8 +5,6 @@
 
 typedef __m512i ivec;
 
-#define X86(name)      _mm512_##name
-#define X86_BITS(name) _mm512_##name##_si512
 #ifdef __AVX512VNNI__
 #define VNNI(operation) __asm__(operation " %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b))
 #endif

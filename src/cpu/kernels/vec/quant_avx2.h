@@ -2,6 +2,7 @@
 #pragma once
 #include "cpu/kernels/vec/ivec_avx2.h"
 #include "cpu/kernels/vec/quant_grid.h"
+#include "cpu/kernels/vec/quant_x86.h"
 
 // Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 8 groups, in the order of
 // part_lane().
@@ -20,17 +21,6 @@ VEC_INLINE vec vec_load_bytes(const int8_t *p, int n)
     int64_t part = 0;
     memcpy(&part, p, (size_t)n);
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(part)));
-}
-
-// The 128-bit halves of four vectors transposed: piece[i] has in each the i-th elements of w[0], w[1], w[2] and w[3].
-VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
-{
-    const ivec a = _mm256_unpacklo_epi32(w[0], w[1]), b = _mm256_unpackhi_epi32(w[0], w[1]);
-    const ivec c = _mm256_unpacklo_epi32(w[2], w[3]), d = _mm256_unpackhi_epi32(w[2], w[3]);
-    piece[0] = _mm256_unpacklo_epi64(a, c);
-    piece[1] = _mm256_unpackhi_epi64(a, c);
-    piece[2] = _mm256_unpacklo_epi64(b, d);
-    piece[3] = _mm256_unpackhi_epi64(b, d);
 }
 
 // The integers of a group of bytes, or of what is looked up, in their order.
@@ -155,31 +145,6 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 
 // ------------------------------------------------------------------------------------------ tokens as bytes
 
-// As in vec/quant_avx512.h, with VNNI and without.
-#ifdef __AVXVNNI__
-#define BYTES_BASE 0x1.8p23f
-enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128, SIX_PLUS = BYTES_PLUS, SIX_APART = 0 };
-#else
-#define BYTES_BASE 0.0f
-enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0, SIX_PLUS = 32, SIX_APART = 1 };
-#endif
-
-// Without the mantissas' last two bits.
-VEC_INLINE vec vec_fours(vec x)
-{
-    return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_set1_epi32(3), _mm256_castps_si256(x)));
-}
-
-VEC_INLINE ivec bytes_start(const void *start)
-{
-#ifdef __AVXVNNI__
-    return ivec_load(start);
-#else
-    (void)start;
-    return ivec_zero();
-#endif
-}
-
 VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
 {
 #ifdef __AVXVNNI__
@@ -189,22 +154,6 @@ VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
     if (dtype_quants[type] == DTYPE_Q4)
         return accumulate16(c, _mm256_maddubs_epi16(w, x));
     return ivec_dot8(c, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-#endif
-}
-
-VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scale, const float *offset)
-{
-#ifdef __AVXVNNI__
-    (void)type;
-    (void)start;
-    return vec_fma(_mm256_castsi256_ps(c), scale, vec_load(offset));
-#else
-    (void)offset;
-    if (dtype_quants[type] == DTYPE_Q4)
-        c = _mm256_add_epi32(_mm256_madd_epi16(c, _mm256_set1_epi16(1)), _mm256_srai_epi32(ivec_load(start), 4));
-    if (dtype_is_six_bit(type))
-        c = _mm256_add_epi32(c, _mm256_srai_epi32(ivec_load(start), 2));
-    return vec_mul(ivec_to_float(c), scale);
 #endif
 }
 
@@ -233,15 +182,5 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
 #else
     const ivec both = _mm256_and_si256(_mm256_or_si256(w, _mm256_slli_epi16(w, 4)), _mm256_set1_epi8(15));
     ivec_store(to, _mm256_xor_si256(both, _mm256_set1_epi8(8)));
-#endif
-}
-
-VEC_INLINE float bytes_unit(enum dtype type)
-{
-#ifdef __AVXVNNI__
-    return dtype_quants[type] == DTYPE_Q4 ? 1.0f / 16 : 1;
-#else
-    (void)type;
-    return 1;
 #endif
 }

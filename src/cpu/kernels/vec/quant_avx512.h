@@ -3,6 +3,7 @@
 #pragma once
 #include "cpu/kernels/vec/ivec_avx512.h"
 #include "cpu/kernels/vec/quant_grid.h"
+#include "cpu/kernels/vec/quant_x86.h"
 
 // Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 16 groups, in the order of
 // part_lane().
@@ -19,17 +20,6 @@ VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which)
 VEC_INLINE vec vec_load_bytes(const int8_t *p, int n)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p)));
-}
-
-// The 128-bit quarters of four vectors transposed: piece[i] has in each the i-th elements of w[0], w[1], w[2] and w[3].
-VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
-{
-    const ivec a = _mm512_unpacklo_epi32(w[0], w[1]), b = _mm512_unpackhi_epi32(w[0], w[1]);
-    const ivec c = _mm512_unpacklo_epi32(w[2], w[3]), d = _mm512_unpackhi_epi32(w[2], w[3]);
-    piece[0] = _mm512_unpacklo_epi64(a, c);
-    piece[1] = _mm512_unpackhi_epi64(a, c);
-    piece[2] = _mm512_unpacklo_epi64(b, d);
-    piece[3] = _mm512_unpackhi_epi64(b, d);
 }
 
 VEC_INLINE void load_groups(ivec w[4], const uint8_t *p)
@@ -225,36 +215,6 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 
 // ------------------------------------------------------------------------------------------ tokens as bytes
 
-// A group's products in each lane: c = bytes_start(start); then c = bytes_dot(…) for each quad of columns; bytes_scaled(…) is
-// what they come to. `start`: BYTES_BASE_BITS - 128 Σ x (VEC).
-//
-// Without VNNI two products are summed in 16 bits. Those of q4, whose quants have 8 added, are at most 15 * 127, so the sums of
-// a whole group fit there. Those of six bits, which have 32 added, are at most 63 * 127: four fit, two of each of two quads.
-// q8's are |w| times x with w's sign: two are at most 2 * 128 * 127, which just fits.
-#ifdef __AVX512VNNI__
-#define BYTES_BASE 0x1.8p23f
-enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128, SIX_PLUS = BYTES_PLUS, SIX_APART = 0 };
-#else
-#define BYTES_BASE 0.0f
-enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0, SIX_PLUS = 32, SIX_APART = 1 };
-#endif
-
-// Without the mantissas' last two bits.
-VEC_INLINE vec vec_fours(vec x)
-{
-    return _mm512_castsi512_ps(_mm512_andnot_si512(_mm512_set1_epi32(3), _mm512_castps_si512(x)));
-}
-
-VEC_INLINE ivec bytes_start(const void *start)
-{
-#ifdef __AVX512VNNI__
-    return ivec_load(start);
-#else
-    (void)start;
-    return ivec_zero();
-#endif
-}
-
 VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
 {
 #ifdef __AVX512VNNI__
@@ -264,23 +224,6 @@ VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
     if (dtype_quants[type] == DTYPE_Q4)
         return _mm512_add_epi16(c, _mm512_maddubs_epi16(w, x));
     return ivec_dot8(c, _mm512_abs_epi8(w), _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), ivec_zero(), x));
-#endif
-}
-
-// The token's scale times the sum; offset: -BYTES_BASE * scale (VEC).
-VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scale, const float *offset)
-{
-#ifdef __AVX512VNNI__
-    (void)type;
-    (void)start;
-    return vec_fma(_mm512_castsi512_ps(c), scale, vec_load(offset));
-#else
-    (void)offset;
-    if (dtype_quants[type] == DTYPE_Q4)
-        c = _mm512_add_epi32(_mm512_madd_epi16(c, _mm512_set1_epi16(1)), _mm512_srai_epi32(ivec_load(start), 4));
-    if (dtype_is_six_bit(type))
-        c = _mm512_add_epi32(c, _mm512_srai_epi32(ivec_load(start), 2));
-    return vec_mul(ivec_to_float(c), scale);
 #endif
 }
 
@@ -353,15 +296,5 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
 #else
     const ivec both = _mm512_ternarylogic_epi64(w, _mm512_slli_epi16(w, 4), _mm512_set1_epi8(15), OR_AND);
     ivec_store(to, _mm512_xor_si512(both, _mm512_set1_epi8(8)));
-#endif
-}
-
-VEC_INLINE float bytes_unit(enum dtype type)
-{
-#ifdef __AVX512VNNI__
-    return dtype_quants[type] == DTYPE_Q4 ? 1.0f / 16 : 1;
-#else
-    (void)type;
-    return 1;
 #endif
 }

@@ -6,14 +6,10 @@ enum { VEC = 8, TILE_ROWS = 4, TILE_VECS = 3, SUMS = 8 }; // tiles of sums: 12 o
 
 typedef __m256 vec;
 
-VEC_INLINE vec vec_zero(void)
-{
-    return _mm256_setzero_ps();
-}
-VEC_INLINE vec vec_set(float x)
-{
-    return _mm256_set1_ps(x);
-}
+#define X86(name)      _mm256_##name
+#define X86_BITS(name) _mm256_##name##_si256
+#include "cpu/kernels/vec/vec_x86.h"
+
 // p[0 … n), n = 2, 4 or 8, again and again
 VEC_INLINE vec vec_repeat(const float *p, int n)
 {
@@ -22,49 +18,6 @@ VEC_INLINE vec vec_repeat(const float *p, int n)
     return n == 2   ? _mm256_castpd_ps(_mm256_set1_pd(two))
            : n == 4 ? _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p), 1)
                     : _mm256_loadu_ps(p);
-}
-VEC_INLINE vec vec_add(vec a, vec b)
-{
-    return _mm256_add_ps(a, b);
-}
-VEC_INLINE vec vec_sub(vec a, vec b)
-{
-    return _mm256_sub_ps(a, b);
-}
-VEC_INLINE vec vec_mul(vec a, vec b)
-{
-    return _mm256_mul_ps(a, b);
-}
-VEC_INLINE vec vec_div(vec a, vec b)
-{
-    return _mm256_div_ps(a, b);
-}
-VEC_INLINE vec vec_fma(vec a, vec b, vec c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-} // a b + c
-VEC_INLINE vec vec_min(vec a, vec b)
-{
-    return _mm256_min_ps(a, b);
-} // b where either is NaN
-VEC_INLINE vec vec_max(vec a, vec b)
-{
-    return _mm256_max_ps(a, b);
-} // likewise
-VEC_INLINE vec vec_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-VEC_INLINE void vec_store(float *p, vec x)
-{
-    _mm256_storeu_ps(p, x);
-}
-
-// x, which is not to be loaded again at each use: that would take as many loads as there are multiply-adds.
-VEC_INLINE vec vec_loaded(vec x)
-{
-    __asm__("" : "+v"(x));
-    return x;
 }
 
 // The first n elements, n in [0, VEC]; the rest is zero, and its memory is not touched.

@@ -6,14 +6,10 @@ enum { VEC = 16, TILE_ROWS = 8, TILE_VECS = 3, SUMS = 16 }; // tiles of sums: 24
 
 typedef __m512 vec;
 
-VEC_INLINE vec vec_zero(void)
-{
-    return _mm512_setzero_ps();
-}
-VEC_INLINE vec vec_set(float x)
-{
-    return _mm512_set1_ps(x);
-}
+#define X86(name)      _mm512_##name
+#define X86_BITS(name) _mm512_##name##_si512
+#include "cpu/kernels/vec/vec_x86.h"
+
 // p[0 … n), n = 2, 4 or 8, again and again
 VEC_INLINE vec vec_repeat(const float *p, int n)
 {
@@ -27,49 +23,6 @@ VEC_INLINE vec vec_repeat(const float *p, int n)
 VEC_INLINE vec vec_repeat_four(float a, float b, float c, float d)
 {
     return _mm512_broadcast_f32x4(_mm_setr_ps(a, b, c, d));
-}
-VEC_INLINE vec vec_add(vec a, vec b)
-{
-    return _mm512_add_ps(a, b);
-}
-VEC_INLINE vec vec_sub(vec a, vec b)
-{
-    return _mm512_sub_ps(a, b);
-}
-VEC_INLINE vec vec_mul(vec a, vec b)
-{
-    return _mm512_mul_ps(a, b);
-}
-VEC_INLINE vec vec_div(vec a, vec b)
-{
-    return _mm512_div_ps(a, b);
-}
-VEC_INLINE vec vec_fma(vec a, vec b, vec c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-} // a b + c
-VEC_INLINE vec vec_min(vec a, vec b)
-{
-    return _mm512_min_ps(a, b);
-} // b where either is NaN
-VEC_INLINE vec vec_max(vec a, vec b)
-{
-    return _mm512_max_ps(a, b);
-} // likewise
-VEC_INLINE vec vec_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-VEC_INLINE void vec_store(float *p, vec x)
-{
-    _mm512_storeu_ps(p, x);
-}
-
-// x, which is not to be loaded again at each use: that would take as many loads as there are multiply-adds.
-VEC_INLINE vec vec_loaded(vec x)
-{
-    __asm__("" : "+v"(x));
-    return x;
 }
 
 // The first n elements, n in [0, VEC]; the rest is zero, and its memory is not touched.
