@@ -258,8 +258,8 @@ demo:
 # With -O1 test programs take a seventh of the time to compile, and as long to run. (With more, gcc 12 for aarch64 crashes at
 # their loops.)
 TEST_FLAGS := -O1
-# Where there is gold, AddressSanitizer's programs, linked by the dozen, take it half of bfd's ld's time.
-TEST_LD    := $(if $(filter asan,$(VARIANT)),$(if $(shell command -v ld.gold 2>/dev/null),-fuse-ld=gold))
+# Where there is gold, programs that are linked by the dozen take it half of bfd's ld's time.
+TEST_LD    := $(if $(filter asan release,$(VARIANT)),$(if $(shell command -v ld.gold 2>/dev/null),-fuse-ld=gold))
 TEST_LINK   = $(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) $(TEST_LD) -o $@ $<
 # For tests of what is the program's and no part of the library.
 TEST_WITH   = $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT)

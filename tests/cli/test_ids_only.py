@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from harness import THOROUGH
 
 IDS = b"1 2613 597 261 541"
 TEXT = [
