@@ -8,7 +8,7 @@ import re
 import subprocess
 
 import pytest
-from harness import HANG, ROOT
+from harness import HANG, ROOT, THOROUGH
 
 KNOWN = ("75", "80", "86", "87", "89", "90", "100", "103", "110", "120", "121")
 EVERY = ["80", "86", "89", "90", "100", "120"]
@@ -60,16 +60,18 @@ def test_a_gpu_is_built_for(dry_run, capabilities, expected):
     text = dry_run(capabilities)
     assert built_for(text) == expected and "no GPU was found" not in text
     assert f"arch=compute_{expected[-1]},code=compute_{expected[-1]}" in text  # what newer ones can compile
-    assert built_for(dry_run(capabilities, "cuda")) == expected
-    assert built_for(dry_run(capabilities, "cuda", "CUDA_ARCHS=all")) == EVERY
+    if THOROUGH or expected == ["80"]:
+        assert built_for(dry_run(capabilities, "cuda")) == expected
+        assert built_for(dry_run(capabilities, "cuda", "CUDA_ARCHS=all")) == EVERY
 
 
 @pytest.mark.parametrize("capabilities", ["", "7.0\\n", "[N/A]\\n"])
 def test_without_a_gpu_the_cpu_engine_is_built(dry_run, capabilities):
     text = dry_run(capabilities)
     assert built_for(text) is None and "make: no GPU was found: this build runs on the CPU only" in text
-    assert built_for(dry_run(capabilities, "cuda")) == EVERY
-    assert built_for(dry_run(capabilities, "CUDA_ARCHS=86 90")) == ["86", "90"]  # asked for
+    if THOROUGH or not capabilities:
+        assert built_for(dry_run(capabilities, "cuda")) == EVERY
+        assert built_for(dry_run(capabilities, "CUDA_ARCHS=86 90")) == ["86", "90"]  # asked for
 
 
 def test_without_nvcc_the_cpu_engine_is_built(dry_run):
