@@ -45,7 +45,7 @@ struct byte_part {
     float scales[VEC];
 };
 
-// Whether a type's integers are multiplied as q8's: with VNNI iq4nl's are looked up as nibbles, and are bytes without sign then.
+// Whether a type's integers are multiplied as q8's. With VNNI iq4nl's are looked up after its nibbles came apart, without sign.
 VEC_INLINE bool few_is_byte(enum dtype type)
 {
 #ifdef __AVX512VNNI__
