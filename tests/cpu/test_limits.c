@@ -12,8 +12,8 @@
 #include "cpu/machine/isa.h"
 #include "cpu/machine/limits.h"
 #include "cpu/machine/reading.h"
-#include "util/clock.h"
 #include "thorough.h"
+#include "util/clock.h"
 #include "util/memory.h"
 
 static void measure(const struct cpu_kernels *kernels, int n_threads)

@@ -366,8 +366,8 @@ VEC_INLINE void few_streams(enum dtype type, int n_streams, int n_tokens, const 
     for (int i = 0; i < per_stream + (rest > 0); i++) {
         int whole = per_stream;
         __asm__("" : "+r"(whole)); // else gcc makes two loops of some types', and with them twice the text
-        few_rows_from(type, n_streams, n_tokens, a, i < whole ? a->first_row + i : a->last_row - rest, i < whole ? per_stream : 1,
-                      a->last_row - 1);
+        few_rows_from(type, n_streams, n_tokens, a, i < whole ? a->first_row + i : a->last_row - rest,
+                      i < whole ? per_stream : 1, a->last_row - 1);
     }
 }
 
