@@ -153,7 +153,8 @@ TIPPING = [
     ("tiny-qwen3-moe", "q4"),
     ("tiny-glm4-moe", "q8"),
     ("tiny-gpt-oss", "fp32"),
-    *(("tiny-deepseek-v3", "fp16"), ("tiny-glm4-moe-lite", "q8"), ("tiny-kimi-linear", "fp8_e5m2")),
+    *((f"tiny-deepseek-{v}", "fp16") for v in ("v2-lite", "v3")),
+    *(("tiny-glm4-moe-lite", "q8"), ("tiny-kimi-linear", "fp8_e5m2")),
     *(("tiny-qwen3-next", t) for t in ("q8", "q4", "bf16")),
 ]
 BRIEF = [run for run in BRIEF if run not in RUNS and run[:2] not in TIPPING]
