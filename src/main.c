@@ -42,7 +42,7 @@ static char *version_text(void)
 
 typedef yalm_status mode_function(const struct options *options, const yalm_model *model, yalm_error *error);
 
-// What each mode does with the model, or without one what it prints, a text to be freed.
+// What each mode calls: `run` with a model; or `text`, which returns what is printed, to be freed.
 static const struct {
     mode_function *run;
     char *(*text)(void);

@@ -25,7 +25,7 @@ static inline bool failed(const struct run *run)
     return run->status != YALM_OK;
 }
 // Ends the run with an error; only the first counts. The message begins with "chat template, line N: ", or "chat template: "
-// before the first line. False.
+// before the first line. Returns false.
 bool run_fail(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 // Takes bytes from the arena. NULL, with the run failed, where there are no more.
 void *run_take(struct run *run, size_t bytes);

@@ -70,7 +70,7 @@ yalm_status tokens_read(struct tokens *tokens, const char *path, int n_vocab, ya
 // The mode's input: text, unless it came as ids, and its ids. YALM_TOKENIZE_BOS is left out for ids and with text.bos=off.
 yalm_status input_read(struct text *text, struct tokens *tokens, const struct options *options, const yalm_model *model,
                        bool bos, yalm_error *error);
-// Reads the input, without bos, and has somebody use it.
+// Reads the input, without bos, and calls `use` with it.
 typedef yalm_status text_user(const struct options *options, const yalm_model *model, const struct tokens *tokens,
                               yalm_error *error);
 yalm_status with_text(const struct options *options, const yalm_model *model, text_user *use, yalm_error *error);

@@ -68,7 +68,7 @@ static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *erro
     return YALM_OK;
 }
 
-// Where the tokens' texts lie, on its way to the device.
+// Sends to the device where each token's text lies.
 static yalm_status copy_texts(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
     for (int t = 0; t < batch->n; t++)

@@ -71,7 +71,7 @@ static struct rope_append append_of(const struct pass *r, const struct step *ste
     return append;
 }
 
-// Of many tokens to latents, some heads at a time.
+// Attention of many tokens by keys and values that are made of latents, some heads at a time.
 static yalm_status attend_expanded(const struct pass *r, const struct step *step, yalm_error *error)
 {
     struct cuda_state *s = r->s;

@@ -175,7 +175,7 @@ yalm_status multiply(const struct pass *r, const struct step *step, const void *
     return matmul_run(s->matmul, to, y, step->w[0], step->bias[0], r->n, false, s->stream, error);
 }
 
-// By counted multiply-adds of a head: of what brings a token, or a key, to the other side, and of a query and a key.
+// By a head's multiply-adds: to expand each key, or to bring each query to the latents and back.
 bool expands(const struct pass *r, const struct step *step)
 {
     const struct cuda_state *s = r->s;

@@ -36,8 +36,8 @@ yalm_status multiply(const struct pass *r, const struct step *step, const void *
 yalm_status make_branch(const struct pass *r, const struct step *step, const void *y, yalm_error *error);
 
 yalm_status project(const struct pass *r, const struct step *step, yalm_error *error);
-// Whether heads' keys and values are made of latents for the pass. Else queries are brought to the latents, and what they find
-// to heads, by head_products().
+// Whether heads' keys and values are made of latents for the pass. Else head_products() brings queries to the latents, and what
+// attention finds there back to heads.
 bool expands(const struct pass *r, const struct step *step);
 yalm_status head_products(const struct pass *r, const struct step *step, yalm_error *error);
 yalm_status add(const struct pass *r, const struct step *step, yalm_error *error);

@@ -41,7 +41,7 @@ static int heads_unit(const struct model_config *c, const struct model_weights *
         const int cols = cols_unit(w->layers[l].o.dtype), width = c->latent.kv_rank ? c->latent.v_dim : config_head_dim(c, l);
         if (config_is_recurrent(c, l))
             continue;
-        if (!c->latent.kv_rank) // which all heads have
+        if (!c->latent.kv_rank) // a latent is all heads', so they can be cut anywhere
             unit = least_multiple(unit, c->n_heads / config_kv_heads(c, l));
         unit = least_multiple(unit, cols / greatest_divisor(width, cols));
     }
@@ -138,7 +138,7 @@ static struct matrix copy_some(struct copier *c, const struct matrix *w, struct 
     return w->data ? copy_rows(c, w, rows) : (struct matrix){0};
 }
 
-// That every rank has.
+// A matrix that every rank has whole.
 static struct matrix copy_all(struct copier *c, const struct matrix *w)
 {
     return copy_some(c, w, all(w->rows));

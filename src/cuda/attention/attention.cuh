@@ -44,19 +44,19 @@ struct seen {
     static constexpr int LEAST_BLOCKS = 0; // on a multiprocessor at a time, for __launch_bounds__: the compiler's choice
 };
 
-// Positions that a token sees, `last` among them, the sinks apart not.
+// The positions that a token sees, first to last, without the sinks apart.
 struct sight {
     int64_t first, last;
 };
 
-// Of a token without others of its batch: it sees those before it.
+// Of a token that is no text's of a batch: it sees itself and those before it.
 __device__ static inline struct sight sight_alone(const struct kv_policy &policy, int64_t position)
 {
     return {policy_first_visible(policy, position), position};
 }
 
-// Of the batch's token t; a later token's begins and ends no earlier. Where there are several texts, positions are numbers in
-// the batch.
+// Of the batch's token t; a later token's begins and ends no earlier. Where there are several texts, positions count from the
+// batch's first token.
 __device__ static inline struct sight sight_of(const struct attend &a, int t)
 {
     const int64_t position = a.step->position + t;
@@ -119,7 +119,7 @@ __device__ static inline int tile_slot(const struct seen_rows &seen, const struc
     return keys.sinks ? i : seen.rows[i];
 }
 
-// What queries attend to in one KV head, of tokens of which the first and the last see so much. SEEN = seen_rows: one token's
+// The keys in one KV head of tokens in a row, by what the first and the last of these see. SEEN = seen_rows: one token's
 // selected keys.
 template <class SEEN>
 __device__ static inline SEEN seen_of(const struct attend &a, int kv_head, const struct sight &first, const struct sight &last,

@@ -67,7 +67,7 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
     }
 }
 
-// In its text.
+// Token t's position, counted in its own text.
 __device__ static inline int64_t position_of(const struct evaluation *step, int t)
 {
     return step->texts ? t - step->texts[t].first : step->position + t;

@@ -230,7 +230,7 @@ yalm_status experts_run(float *to, const float *x, const struct experts *e, int 
 
 // ------------------------------------------------------------------------------------------ attention (attention_*.cu)
 
-// Of a head: of what is fast, and what methods know; of any; of a latent with what of keys rotates.
+// Most components of a head: for fast kernels and methods; for any; of a latent with what rotates.
 enum { ATTENTION_MAX_DIM = 256, ATTENTION_LONG_DIM = 512, ATTENTION_LATENT_DIM = 640 };
 static inline int attention_most_dim(bool latent)
 {
@@ -284,9 +284,9 @@ yalm_status attention_gather(const struct attention *a, const struct gathered *k
 yalm_status attention_prefill(const struct attention *a, int n, void *attended, enum dtype type, cudaStream_t stream,
                               yalm_error *error);
 
-// Prompts of layers that keep latents (expand.cu). Slots [0, n) of `to`, of fp16, (heads, capacity, width) twice with from's
-// slots: k_b (heads, kv_rank, nope_dim) of the layer's latents and what of their keys rotates; and v_b (heads, v_dim, kv_rank)
-// of them, with zeros up to width.
+// Prompts of layers that keep latents (expand.cu). In slots [0, n) of `to`, of fp16, both (heads, capacity, width): keys, k_b
+// (heads, kv_rank, nope_dim) times the layer's latents, then what rotates; and values, v_b (heads, v_dim, kv_rank) times the
+// latents, then zeros up to width. Latents are in from's slots of the same numbers.
 yalm_status expand_latents(const struct kv_cache *to, const struct kv_cache *from, int layer, const struct latent_config *d,
                            const half *k_b, const half *v_b, int n, cudaStream_t stream, yalm_error *error);
 // y (n, dim) = the first dim of each of x (n, width), both of `type`.

@@ -36,8 +36,9 @@ yalm_status method_check(const struct model_config *config, const struct model_w
                          options->attention);
     if (!recipe_selects(&outline))
         return error_set(error, YALM_USAGE, "attention: found %s, but this model's %s: use dense", options->attention,
-                         outline.traits & TRAIT_LATENT ? "tokens keep latents, not keys (MLA)"
-                                                       : "scores fall with the distance (ALiBi)");
+                         outline.traits & TRAIT_LATENT  ? "tokens keep latents, not keys (MLA)"
+                         : outline.traits & TRAIT_ALIBI ? "scores fall with the distance (ALiBi)"
+                                                        : "tokens see those behind them, and come together");
     return table->check(config, options, error);
 }
 

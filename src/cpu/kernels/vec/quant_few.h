@@ -59,7 +59,7 @@ VEC_INLINE void two_bit_pieces(enum dtype type, struct quants_at at, ivec even[P
     const int8_t *table = dtype_table(type);
     const bool three_bits = high_bytes(type) > 0;
     ivec pair[2][2] = {{first, ivec_shift(first, -2)}, {second, ivec_shift(second, -2)}}; // of even columns and odd ones
-    if (three_bits) { // those of two pieces at once, for they lie four bits apart
+    if (three_bits) { // two pieces' lie four bits apart: both are joined at once
         const ivec bits = lane_words(at.high, 1, 0), thirds = table ? bits : ivec_xor(bits, ivec_set8(0xff));
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)

@@ -45,7 +45,7 @@ struct byte_part {
     float scales[VEC];
 };
 
-// Whether a type's integers are multiplied as q8's. With VNNI iq4nl's are looked up after its nibbles came apart, without sign.
+// Whether a type is multiplied as q8 is. Not iq4nl with VNNI, which is looked up after its nibbles are taken apart.
 VEC_INLINE bool few_is_byte(enum dtype type)
 {
 #ifdef __AVX512VNNI__
