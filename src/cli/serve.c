@@ -25,7 +25,8 @@ static void say_line(const char *format, ...)
 // One that generates and makes vectors has a session for these besides.
 static bool has_vectors(const yalm_model *model)
 {
-    return yalm_model_facts(model)->pooling && !yalm_model_facts(model)->bidirectional;
+    const yalm_model_info *facts = yalm_model_facts(model);
+    return (facts->pooling || facts->scores) && !facts->bidirectional;
 }
 
 static uint64_t count_sessions(const yalm_model *model, const struct serve_options *how)

@@ -112,6 +112,10 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
     if (options->n_threads_batch == 0)
         options->n_threads_batch = options->n_threads;
     const int most = config->bidirectional ? MAX_CHUNK : DEFAULT_CHUNK; // such texts are read at once
+    if (config->bidirectional && options->chunk == 0 && options->context > most)
+        return error_set(error, YALM_USAGE,
+                         "context: found %d, but the GPU reads texts of up to %d tokens (-d cpu reads longer ones)",
+                         options->context, most);
     if (options->chunk == 0)
         options->chunk = options->context < most ? options->context : most;
     if (options->chunk > MAX_CHUNK)

@@ -154,16 +154,18 @@ static void shape_kind(struct cuda_state *s, const struct backend_plan *plan, in
     s->kv_dim = kv_dim > s->kv_dim ? kv_dim : s->kv_dim;
 }
 
-// Heads whose keys and values are made of latents together.
+// Heads whose keys and values are made of latents together; none where that takes too much, or no pass would do it.
 static void shape_expanded(struct cuda_state *s)
 {
     static const size_t most_bytes = (size_t)256 << 20;
     const struct latent_config *d = &s->config->latent;
     const int width = d->nope_dim + d->rope_dim;
-    if (!d->kv_rank || s->caches[0].type != YALM_KV_FP16 || d->v_dim > width || width > ATTENTION_MAX_DIM)
+    if (!d->kv_rank || s->chunk <= SEVERAL || s->caches[0].type != YALM_KV_FP16 || d->v_dim > width || width % 2 ||
+        width > ATTENTION_MAX_DIM)
         return;
     const size_t heads = most_bytes / (2 * sizeof(half) * width * s->caches[0].policy.capacity), all = s->config->n_heads;
-    s->expanded = {YALM_KV_FP16, NULL, NULL, 1, heads < 1 ? 1 : (int)(heads < all ? heads : all), width, s->caches[0].policy};
+    if (heads > 0)
+        s->expanded = {YALM_KV_FP16, NULL, NULL, 1, (int)(heads < all ? heads : all), width, s->caches[0].policy};
 }
 
 // Everything but memory.

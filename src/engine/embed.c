@@ -230,7 +230,8 @@ static int room(const yalm_session *s)
 // Of a text, or of two that are compared, with all that is added.
 static int most_tokens(const yalm_session *s)
 {
-    return s->model->config.bidirectional ? room(s) : s->options.context;
+    const int at_once = s->model->config.bidirectional ? room(s) : s->options.context;
+    return at_once < s->options.context ? at_once : s->options.context;
 }
 
 static int n_added(const struct model_config *c, bool scores)

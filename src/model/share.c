@@ -304,6 +304,7 @@ static void cut_weights(struct divider *c, struct model_weights *part, const str
     const struct pieces rows = one(share_of_rows(c->config->vocab_size, c->rank, c->n_ranks));
     part->embedding = w->embedding;
     part->positions = w->positions;
+    part->token_types = w->token_types;
     part->layer_embedding = w->layer_embedding;
     part->embedding_norm = copy_floats(&c->copier, w->embedding_norm, all(dim));
     part->embedding_norm_bias = copy_floats(&c->copier, w->embedding_norm_bias, all(dim));

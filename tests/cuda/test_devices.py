@@ -48,6 +48,12 @@ MORE = {  # heads for which only one kernel is there
         name="gemma4-two-widths",
         config=cases.CASES["tiny-gemma4"].config | {"head_dim": 32, "global_head_dim": 64},
     ),
+    # Heads' keys of an odd number of components, which prompts do not make of latents.
+    "deepseek-v2-odd-keys": dataclasses.replace(
+        cases.CASES["tiny-deepseek-v2"],
+        name="deepseek-v2-odd-keys",
+        config=cases.CASES["tiny-deepseek-v2"].config | {"qk_nope_head_dim": 15},
+    ),
     # Gates of what attention gives, and a weighed shared expert, beside recurrent layers.
     "qwen3-next-head-32": dataclasses.replace(
         cases.CASES["tiny-qwen3-next"],
@@ -159,6 +165,7 @@ TIPPING = [
 ]
 BRIEF = [run for run in BRIEF if run not in RUNS and run[:2] not in TIPPING]
 BRIEF = [*BRIEF, ("bundled", "fp32", "fp32"), ("gemma4-long-heads", "fp16", "fp16")] if EMULATED else []
+BRIEF += [("deepseek-v2-odd-keys", "fp16", "fp16")]
 BRIEF += [("glm4-moe-groups", "fp32", "fp32")]
 BRIEF_SCENARIOS = {"singles", "prefill", "pieces", "decode", "rollback"}
 # Every preset with some quantised weights or an int8 cache, two of the five by turns: fewer tokens, and no rollback. (A

@@ -96,3 +96,12 @@ def test_no_further_than_the_rows_of_positions(yalm, models, name, most):
     model, _ = models(name)
     assert f"found {most + 1}, expected 1 to {most}: the model has no rows" in fails("x", "-T", str(most + 1))
     assert not fails("x", "-T", str(most))
+
+    def cut(*options):
+        done = subprocess.run(
+            [yalm, model, "-m", "embed", *options], input=b"x " * 400, capture_output=True, check=True
+        )
+        assert b"cut" in done.stderr
+        return done.stdout
+
+    assert cut("--set", "machine.chunk=800") == cut()
