@@ -24,7 +24,7 @@ static void check_json(const struct buffer *out)
 
 static void read_body(const uint8_t *data, size_t size)
 {
-    static const struct route route = {"POST", "/", OPENAI, false, NULL, false};
+    static const struct route route = {.method = "POST", .path = "/", .dialect = OPENAI};
     struct request *request = request_new(NULL, &route, "/", NULL);
     int64_t integer = 5;
     float number = 5;
