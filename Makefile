@@ -287,7 +287,7 @@ $(BUILD)/tests/%: tests/%.c $(STATIC)
 	$(TEST_LINK) $(TEST_KERNELS) $(STATIC) $(LIBS) -lcmocka
 	$(emulated_program)
 
-# What the short suite does not run under AddressSanitizer: NUMBERS of tests/run.py, and the CUDA half's.
+# What the short suite does not run under AddressSanitizer: NUMBERS of tests/selection.py, and the CUDA half's.
 UNRUN := $(if $(THOROUGH),,$(if $(filter asan,$(VARIANT)),\
              engine/test_forward engine/test_methods engine/test_together cpu/test_sparq cpu/test_limits cuda/%))
 test-programs: $(filter-out $(UNRUN:%=$(BUILD)/tests/%),$(TEST_PROGRAMS) $(TEST_HELPERS))
@@ -305,7 +305,7 @@ test-build-release: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=release test-programs $(if $(shell command -v $(MPICC) 2>/dev/null),mpi) $(took)
 test-build-asan: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=asan all test-programs $(took)
-# Of these the short suite runs few programs: THREADED_PROGRAMS of tests/run.py, and of ThreadSanitizer's the server.
+# Of these the short suite runs few programs: THREADED_PROGRAMS of tests/selection.py, and of ThreadSanitizer's the server.
 SHORT_PROGRAMS := cpu/test_team engine/test_session
 test-build-tsan test-build-openmp: test-build-%: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=$* $(if $(THOROUGH),all test-programs,$(SHORT_PROGRAMS:%=build/$*/tests/%) \

@@ -14,8 +14,8 @@ VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
 
 // ------------------------------------------------------------------------------------------ tokens as bytes
 
-// A group's products in each lane: c = bytes_start(start); then c = bytes_dot(…) for each quad of columns; bytes_scaled(…) is
-// what they come to. `start`: BYTES_BASE_BITS - 128 Σ x (VEC).
+// A group's products in each lane: c = bytes_start(start); then c = bytes_dot(…) for each quad of columns; bytes_scaled(…)
+// is what they come to. `start`: BYTES_BASE_BITS - 128 Σ x (VEC).
 //
 // Without VNNI two products are summed in 16 bits. Those of q4, whose quants have 8 added, are at most 15 * 127, so the sums of
 // a whole group fit there. Those of six bits, which have 32 added, are at most 63 * 127: four fit, two of each of two quads.
