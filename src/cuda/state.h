@@ -31,7 +31,7 @@ struct cuda_blocks {
     yalm_status status;
     yalm_error *error;
     size_t bytes;
-    void *taken[64];
+    void *taken[128]; // the most kinds of layers with int8 caches, states and SparQ take some 90
     int n;
 };
 
