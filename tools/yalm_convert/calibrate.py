@@ -25,7 +25,7 @@ from .plan import Planned, data
 from .quantise import Importance
 from .writer import Layout, write_model
 
-TEXT = Path(__file__).with_name("calibration.txt")  # prose and code
+TEXT = Path(__file__).with_name("calibration.txt")  # of many kinds: see docs/quantisation.md
 ASK = SIX_BITS
 WEIGHED = (*ASK, "q8")  # which gains too little to calibrate for it alone
 WINDOW = 512  # tokens that are evaluated together
