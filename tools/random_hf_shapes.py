@@ -194,6 +194,8 @@ def attention_shapes(c, p, recurrent):
         shapes[p + "self_attn.sinks"] = (c["num_attention_heads"],)
     if kind in ("olmo2", "olmo3", "olmoe", "minimax_m2"):
         shapes |= {p + "self_attn.q_norm.weight": (q,), p + "self_attn.k_norm.weight": (kv,)}
+    elif kind.startswith("hunyuan"):
+        shapes |= {p + f"self_attn.{name}_layernorm.weight": (hd,) for name in ("query", "key")}
     elif kind.startswith(("qwen3", "gemma3", "exaone4", "mellum", "dots1", "hy_v3")) or c.get("use_qk_norm"):
         shapes |= {p + f"self_attn.{name}_norm.weight": (hd,) for name in "qk"}
     return shapes
@@ -249,6 +251,14 @@ def hy_v3_experts(c, p):
     return shapes | gate_up_down(p + "mlp.shared_mlp.", width * c["num_shared_experts"], dim)
 
 
+def hunyuan_experts(c, p):
+    dim, ffn, n = c["hidden_size"], c["intermediate_size"], c["num_experts"]
+    shapes = {p + "mlp.gate.wg.weight": (n, dim)} | gate_up_down(p + "mlp.shared_mlp.", ffn, dim)
+    for e in range(n):
+        shapes |= gate_up_down(p + f"mlp.experts.{e}.", ffn, dim)
+    return shapes
+
+
 def granite_experts(c, p):
     dim, ffn, n = c["hidden_size"], c["intermediate_size"], c["num_local_experts"]
     shared = c.get("shared_intermediate_size")
@@ -299,6 +309,8 @@ def ffn_shapes(c, p, i):
         return glm4_experts(c, p)
     if kind.startswith("granitemoe"):
         return granite_experts(c, p)
+    if kind == "hunyuan_v1_moe":
+        return hunyuan_experts(c, p)
     if kind == "hy_v3" and i > 0:
         return hy_v3_experts(c, p)
     if "num_local_experts" in c:

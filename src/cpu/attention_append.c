@@ -4,14 +4,16 @@
 
 #include "engine/calibrate.h"
 
-// y = scale x, rotated where there are angles.
+// y = scale x, rotated where there are angles, times the weights where there are any.
 static void rotate_query(const struct cpu_state *s, const struct cpu_kind *kind, float *y, const float *x, float scale,
-                         const float *cos, const float *sin)
+                         const float *weights, const float *cos, const float *sin)
 {
     for (int i = 0; i < kind->head_dim; i++)
         y[i] = scale * x[i];
     if (cos)
         s->kernels->rope(y + kind->head_dim - kind->rotary, cos, sin, kind->rotary);
+    for (int i = 0; weights && i < kind->head_dim; i++)
+        y[i] *= weights[i];
 }
 
 // A head of k becomes a slot's key, and one of v its value; of latents the key is that, too.
@@ -57,14 +59,15 @@ static void append_one(struct cpu_state *s, const struct batch *batch, const str
         append_key(s, batch, step->layer, token, kv_head, cos, sin);
         return;
     }
+    const float *weights = step->traits & TRAIT_WEIGHTED ? step->weights->q_norm : NULL;
     const float *q = s->q + (size_t)token * kind->q_dim + (size_t)kv_head * group * d;
     const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
     for (int j = 0; j < group; j++)
-        rotate_query(s, kind, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, cos, sin);
+        rotate_query(s, kind, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, weights, cos, sin);
     if (kv_sinks_apart(&kind->kv, batch->position + batch->n - 1)) {
         const bool apart = kv_sinks_apart(&kind->kv, position);
         for (int j = 0; j < group; j++)
-            rotate_query(s, kind, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale,
+            rotate_query(s, kind, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, weights,
                          apart && turns ? kind->sink_cos : cos, apart ? kind->sink_sin : sin);
     }
     if (!(step->traits & TRAIT_OTHERS_KEYS))

@@ -65,7 +65,9 @@ void norm_heads(struct cpu_state *s, const struct step *step, struct member *me,
     }
     const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
     const bool whole = step->traits & TRAIT_WHOLE, of_v = step->traits & TRAIT_VALUES && w->v.data;
-    const float *q_norm = s->squares ? NULL : w->q_norm, *k_norm = s->squares ? NULL : w->k_norm; // shares_normalise()'s
+    const bool bare = step->traits & TRAIT_BARE;
+    const float *q_norm = s->squares ? NULL : bare ? s->ones : w->q_norm; // else shares_normalise()'s
+    const float *k_norm = s->squares ? NULL : bare ? s->ones : w->k_norm;
     const struct heads heads[] = {heads_of(s->q, q_norm, kind->q_dim, whole ? kind->q_dim : kind->head_dim),
                                   heads_of(s->k, k_norm, kind->kv_dim, whole ? kind->kv_dim : kind->head_dim),
                                   heads_of(s->v, of_v ? s->ones : NULL, kind->kv_dim, kind->head_dim)};

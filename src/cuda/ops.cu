@@ -31,10 +31,12 @@ static yalm_status normalise_heads(const struct pass *r, const struct step *step
     if (whole && s->group)
         return shares_normalise(s, w, k, q_pitch, kv_pitch, r->n, error);
     const int q_width = whole ? q_dim : dim, k_width = whole ? kv_dim : dim;
-    if (w->q_norm)
-        TRY(rmsnorm_heads(s->q, q_pitch, w->q_norm, eps, r->n, q_dim / q_width, q_width, s->stream, error));
-    if (w->k_norm)
-        TRY(rmsnorm_heads(k, kv_pitch, w->k_norm, eps, r->n, kv_dim / k_width, k_width, s->stream, error));
+    const float *q_norm = step->traits & TRAIT_BARE ? s->ones : w->q_norm;
+    const float *k_norm = step->traits & TRAIT_BARE ? s->ones : w->k_norm;
+    if (q_norm)
+        TRY(rmsnorm_heads(s->q, q_pitch, q_norm, eps, r->n, q_dim / q_width, q_width, s->stream, error));
+    if (k_norm)
+        TRY(rmsnorm_heads(k, kv_pitch, k_norm, eps, r->n, kv_dim / k_width, k_width, s->stream, error));
     return step->traits & TRAIT_VALUES && kv_dim > 0
                ? rmsnorm_heads(v, kv_pitch, s->ones, eps, r->n, kv_dim / dim, dim, s->stream, error)
                : YALM_OK;
@@ -67,6 +69,7 @@ static struct rope_append append_of(const struct pass *r, const struct step *ste
     append.scale = step->query.scale;
     append.growth = step->query.growth;
     append.growth_context = step->query.growth > 0 ? step->query.context : 1;
+    append.weights = step->traits & TRAIT_WEIGHTED ? w->q_norm : NULL;
     append.key_offset = s->key_offsets ? s->key_offsets + (size_t)step->layer * s->kv_dim : NULL;
     return append;
 }

@@ -37,9 +37,10 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
     if (model->config.learned_positions && options->context > trained)
         return error_set(error, YALM_USAGE, "context: found %d, expected 1 to %d: the model has no rows for later positions",
                          options->context, trained);
-    if (model->config.alibi && options->endless) // sinks would stand where no key was
+    const char *const more = model->config.alibi ? "ALiBi" : model->config.rotated_qk_norm ? "norms behind its rotation" : NULL;
+    if (more && options->endless) // sinks would stand where no key was, or scores see positions that no text had
         return error_set(error, YALM_USAGE,
-                         "endless session: not with a model that has ALiBi: limit the tokens (-n) to the context");
+                         "endless session: not with a model that has %s: limit the tokens (-n) to the context", more);
     if (options->n_threads < 0)
         return error_set(error, YALM_USAGE, "threads: found %d, expected 1 or more (0: chosen)", options->n_threads);
     if (options->n_threads_batch < 0)

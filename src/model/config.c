@@ -88,6 +88,7 @@ static const struct member {
     {"qkv_bias", FLAG, AT(qkv_bias), 0, 1, true},
     {"qk_norm", FLAG, AT(qk_norm), 0, 1, true},
     {"whole_qk_norm", FLAG, AT(whole_qk_norm), 0, 1, true},
+    {"rotated_qk_norm", FLAG, AT(rotated_qk_norm), 0, 1, true},
     {"norms_after", FLAG, AT(norms_after), 0, 1, true},
     {"norms_around", FLAG, AT(norms_around), 0, 1, true},
     {"router_bias", FLAG, AT(router_bias), 0, 1, true},

@@ -119,7 +119,8 @@ struct model_config {
     bool norms_around;                       // RMSNorm of both
     bool whole_qk_norm;                      // RMSNorm of all heads of q together, and of k, before rotation
     bool qk_norm;                            // RMSNorm of each head of q and k, before rotation
-    bool router_bias;                        // in layers with experts
+    bool rotated_qk_norm; // with qk_norm: without weights; both norms' together multiply q behind its rotation
+    bool router_bias;     // in layers with experts
     // Experts have scores of their own, 1 / (1 + e^-logit); the best by score and a bias are active, with the score for a
     // weight.
     bool sigmoid_router;

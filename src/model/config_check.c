@@ -211,6 +211,8 @@ yalm_status config_check(const struct model_config *config, const char *config_p
                          "%s: metadata: 'config.query_growth': found without 'query_growth_context', or that without it", path);
     if (c->qk_norm && c->whole_qk_norm)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.whole_qk_norm': found true beside qk_norm", path);
+    if (c->rotated_qk_norm && (!c->qk_norm || config_kinds_share(c)))
+        return refuse_beside(r, "rotated_qk_norm", "shared keys, or without qk_norm");
     if (c->norms_after && c->norms_around)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.norms_around': found true beside norms_after", path);
     if (c->expert_norms && (!c->norms_around || c->shared_ffn_dim == 0 || c->sigmoid_router))

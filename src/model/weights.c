@@ -200,7 +200,7 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
         w->xielu = take_vector(b, layer_name(l, -1, "xielu").text, 3);
     if (c->qk_norm || c->whole_qk_norm)
         w->q_norm = take_vector(b, layer_name(l, -1, "q_norm").text, c->whole_qk_norm ? q_dim : head_dim);
-    if ((c->qk_norm || c->whole_qk_norm) && keeps)
+    if ((c->qk_norm || c->whole_qk_norm) && keeps && !c->rotated_qk_norm)
         w->k_norm = take_vector(b, layer_name(l, -1, "k_norm").text, c->whole_qk_norm ? kv_dim : head_dim);
 }
 

@@ -79,7 +79,8 @@ struct layer_weights {
         delta; // of recurrent layers, whose q and k are (delta_keys(), hidden_dim), and v (delta_values(), hidden_dim)
     struct scan_weights scan;
     struct latent_weights latent;
-    // (head_dim), of each head, or with whole_qk_norm (rows of the matrix); of latents (q_rank), (kv_rank); NULL: none
+    // (head_dim), of each head, or with whole_qk_norm (rows of the matrix); of latents (q_rank), (kv_rank); NULL: none. With
+    // rotated_qk_norm there is q_norm alone, of q behind its rotation.
     const float *q_norm, *k_norm;
     const float *sink_logits;        // (n_heads); NULL: none
     const float *xielu;              // (3), ACTIVATION_XIELU's p, n and b; NULL: another activation

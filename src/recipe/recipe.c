@@ -31,7 +31,7 @@ static unsigned attention_traits(const struct model_config *c, int layer)
            (c->sink_logits ? TRAIT_SINK_LOGITS : 0u) | (c->query_growth > 0 ? TRAIT_GROWING : 0u) |
            (kind->shares_keys ? TRAIT_OTHERS_KEYS : 0u) | (config_n_kinds(c) > 1 ? TRAIT_KIND : 0u) |
            (kind->head_dim || kind->n_kv_heads ? TRAIT_WIDTH : 0u) | (c->bidirectional ? TRAIT_BOTH_WAYS : 0u) |
-           (c->alibi ? TRAIT_ALIBI : 0u) | (c->latent.kv_rank ? TRAIT_LATENT : 0u);
+           (c->alibi ? TRAIT_ALIBI : 0u) | (c->latent.kv_rank ? TRAIT_LATENT : 0u) | (c->rotated_qk_norm ? TRAIT_WEIGHTED : 0u);
 }
 
 static void units(struct recipe_writer *out, const struct expert_weights *ffn)
@@ -117,7 +117,8 @@ static void attention(struct recipe_writer *out)
         put_step(out, (struct step){.op = OP_HEAD_NORM,
                                     .weights = w,
                                     .attending = how,
-                                    .traits = (c->whole_qk_norm ? TRAIT_WHOLE : 0u) | (c->v_norm ? TRAIT_VALUES : 0u)});
+                                    .traits = (c->whole_qk_norm ? TRAIT_WHOLE : 0u) | (c->v_norm ? TRAIT_VALUES : 0u) |
+                                              (c->rotated_qk_norm ? TRAIT_BARE : 0u)});
     attend(out);
     if (c->output_gate)
         put_step(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}, .attending = how});

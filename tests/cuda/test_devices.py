@@ -276,7 +276,11 @@ if EMULATED and not THOROUGH:
     SHORT = [run for i, run in enumerate(BRIEF) if i % 4 and run[0] not in RETURNING]
     SHORT += [("bundled", "q6", "fp16")]
     SHORT += [("lfm2-indexes", "fp32", "fp32"), ("tiny-falcon-h1", "fp16", "fp16"), ("tiny-bamba", "fp32", "fp32")]
-    SHORT += [("tiny-deepseek-v2", "fp16", "fp16"), ("kimi-linear-queries", "fp32", "fp32")]
+    SHORT += [
+        ("tiny-deepseek-v2", "fp16", "fp16"),
+        ("kimi-linear-queries", "fp32", "fp32"),
+        ("tiny-hunyuan", "fp32", "int8"),
+    ]
     BRIEF = [run for run in BRIEF if run not in SHORT] + [("tiny-deepseek-v3", "q8", "fp16")]
     ONE_KERNEL = [("llama-256" if name == "bundled" else name, dtype) for name, dtype in ONE_KERNEL[::4]]
     WHOLE_KERNEL = WHOLE_KERNEL[:4]

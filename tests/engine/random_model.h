@@ -156,7 +156,7 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
         l->output_gate_bias = random_vector(m, q, 0, 0.5);
     if (!recurrent && (c->qk_norm || c->whole_qk_norm)) {
         l->q_norm = random_vector(m, c->whole_qk_norm ? q : d, 1, 0.3);
-        if (keeps)
+        if (keeps && !c->rotated_qk_norm)
             l->k_norm = random_vector(m, c->whole_qk_norm ? kv : d, 1, 0.3);
     }
     if (!recurrent && (c->attention_bias || c->qkv_bias)) {

@@ -165,6 +165,22 @@ static void reference_round(const struct reference *r, int layer, double *keys, 
     reference_int8(values, kv_dim, d);
 }
 
+// Of the last token's query and the key at position j, both rotated, with the norms' weights.
+static double weighted_dot(const struct reference *r, int layer, const double *q, const double *k, int j)
+{
+    const struct model_config *c = &r->model->config;
+    const struct rope_config *rope = &c->kinds[c->kind_of_layer[layer]].rope;
+    const int d = c->head_dim;
+    double *turned[2] = {doubles(d), doubles(d)}, sum = 0;
+    memcpy(turned[0], q, sizeof *q * d), memcpy(turned[1], k, sizeof *k * d);
+    for (int i = 0; i < 2 && !c->unrotated_layer[layer]; i++)
+        reference_rotate(turned[i], d, rope, i ? j : r->n);
+    for (int i = 0; i < d; i++)
+        sum += turned[0][i] * turned[1][i] * (double)r->model->weights.layers[layer].q_norm[i];
+    free(turned[0]), free(turned[1]);
+    return sum;
+}
+
 static void reference_attention(const struct reference *r, int layer, const double *q, double *y)
 {
     const struct model_config *c = &r->model->config;
@@ -183,6 +199,8 @@ static void reference_attention(const struct reference *r, int layer, const doub
             const double *k = r->keys + offset + (size_t)j * kv_dim;
             if (distance < 0)
                 weight[j] = -INFINITY;
+            else if (c->rotated_qk_norm)
+                weight[j] = weighted_dot(r, layer, q + h * d, k, j) * scale;
             else if (c->unrotated_layer[layer])
                 weight[j] = plain_dot(q + h * d, k, d) * scale;
             else
@@ -357,7 +375,7 @@ static void reference_append(struct reference *r, int l, const double *h)
     const size_t at = ((size_t)l * r->room + r->n) * reference_kv_dim(c);
     reference_product(r->keys + at, &w->k, w->k_bias, h);
     reference_product(r->values + at, &w->v, w->v_bias, h);
-    for (int i = 0; w->k_norm && i < kv_dim; i += k_width)
+    for (int i = 0; (w->k_norm || c->rotated_qk_norm) && i < kv_dim; i += k_width)
         reference_norm(r->keys + at + i, r->keys + at + i, w->k_norm, k_width, c->norm_eps);
     for (int i = 0; c->v_norm && i < kv_dim; i += d)
         reference_norm(r->values + at + i, r->values + at + i, NULL, d, c->norm_eps);
@@ -375,7 +393,7 @@ static void reference_attend(struct reference *r, int l, const double *h, double
     reference_product(q, &w->q, w->q_bias, h);
     const int q_width = c->whole_qk_norm ? q_dim : d;
     for (int i = 0; w->q_norm && i < q_dim; i += q_width)
-        reference_norm(q + i, q + i, w->q_norm, q_width, c->norm_eps);
+        reference_norm(q + i, q + i, c->rotated_qk_norm ? NULL : w->q_norm, q_width, c->norm_eps);
     if (w->k.data)
         reference_append(r, l, h);
     reference_attention(r, l, q, y);

@@ -358,4 +358,5 @@ static const struct scenario scenarios[] = {
      false,
      0},
     {"KDA, q8", {SHAPE(4, 2, 12), KDA(2, 40, 24, 2, 12)}, DTYPE_Q8, 128, false, 0},
+    {"norms behind the rotation", {SHAPE(4, 2, 20), .qk_norm = true, .rotated_qk_norm = true}, DTYPE_FP32, 128, false, 0},
 };

@@ -71,7 +71,7 @@ static void test_learned_positions_end_a_session(void **state)
     (void)state;
 }
 
-static void test_what_alibi_excludes(void **state)
+static void test_what_positions_exclude(void **state)
 {
     struct random_model *const other = the_model;
     struct model_config config = other->model.config;
@@ -82,6 +82,12 @@ static void test_what_alibi_excludes(void **state)
     o.endless = true, refuse(o, YALM_USAGE, "endless session: not with a model that has ALiBi"), o = small_options();
     o.exact = true, refuse(o, YALM_USAGE, "exact bits: not with a model that has ALiBi"), o = small_options();
     o.attention = "sparq", refuse(o, YALM_USAGE, "this model's scores fall with the distance (ALiBi)");
+    random_model_free(the_model);
+    config.alibi = false;
+    config.qk_norm = config.rotated_qk_norm = true;
+    the_model = random_model_make(config, DTYPE_FP32, 3);
+    o.attention = "dense", o.endless = true;
+    refuse(o, YALM_USAGE, "endless session: not with a model that has norms behind its rotation");
     random_model_free(the_model);
     the_model = other;
     (void)state;
@@ -167,7 +173,7 @@ int main(void)
         cmocka_unit_test(test_defaults_are_resolved),
         cmocka_unit_test(test_bad_options_are_refused),
         cmocka_unit_test(test_learned_positions_end_a_session),
-        cmocka_unit_test(test_what_alibi_excludes),
+        cmocka_unit_test(test_what_positions_exclude),
         cmocka_unit_test(test_texts_of_an_endless_session),
         cmocka_unit_test(test_memory_is_said_before_it_is_taken),
         cmocka_unit_test(test_what_does_not_fit_changes_nothing),

@@ -27,7 +27,7 @@ import cases
 # Whose logits of routers decide which experts are chosen; transformers gives them out.
 ROUTERS = (
     "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "gpt_oss", "granitemoe", "granitemoeshared",
-    "olmoe", "mellum",
+    "olmoe", "mellum", "hunyuan_v1_moe",
 )  # fmt: skip
 
 
@@ -51,6 +51,7 @@ def forward(directory, ids, dtype):
 def margin(out, config):
     """The smallest distance, over layers and positions, between the last expert chosen and the first that was not."""
     k = getattr(config, "top_k_experts", None) or config.num_experts_per_tok
+    k = k[0] if isinstance(k, list) else k  # HunYuan's, of each layer
     ordered = [torch.sort(layer, dim=-1, descending=True).values for layer in out.router_logits]
     return min(float((layer[..., k - 1] - layer[..., k]).min()) for layer in ordered)
 

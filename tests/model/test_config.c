@@ -363,6 +363,7 @@ static void test_refused(void **state)
         {"\"activation\":\"silu\"", "\"activation\":\"xielu\"", "'config.activation': found beside gates or experts, as xielu"},
         {"\"bos\":1", "\"expert_eps\":1e-6,\"bos\":1", "'config.expert_eps': found beside weights that are not divided"},
         {"\"bos\":1", "\"norm_bias\":true,\"bos\":1", "'config.norm_bias': found beside RMSNorm, which has none"},
+        {"\"bos\":1", "\"rotated_qk_norm\":true,\"bos\":1", "'config.rotated_qk_norm': found beside shared keys, or without"},
         {"\"bos\":1", "\"layer_norm\":true,\"qk_norm\":true,\"bos\":1", "'config.layer_norm': found beside norms_after"},
         {"\"bos\":1", "\"post_norm\":true,\"bos\":1", "'config.post_norm': found beside logits"},
         {"\"bos\":1", "\"post_norm\":true,\"norms_after\":true,\"bos\":1", "'config.post_norm': found beside norms_after"},

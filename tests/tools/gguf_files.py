@@ -41,6 +41,8 @@ ARCHITECTURES = {
     "DeepseekV2ForCausalLM": "deepseek2",
     "DeepseekV3ForCausalLM": "deepseek2",
     "KimiLinearForCausalLM": "kimi-linear",
+    "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
+    "HunYuanMoEV1ForCausalLM": "hunyuan-moe",
     "Starcoder2ForCausalLM": "starcoder2",
     "PhiForCausalLM": "phi2",
     "StableLmForCausalLM": "stablelm",
@@ -70,7 +72,7 @@ USUAL = {  # names of keys
     "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size",
     "n_positions": "max_position_embeddings", "rotary_pct": "partial_rotary_factor",
     "num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
-    "model_max_length": "max_position_embeddings",
+    "model_max_length": "max_position_embeddings", "moe_topk": "num_experts_per_tok",
 }  # fmt: skip
 KINDS = {
     "F32": gguf.GGMLQuantizationType.F32,
@@ -92,6 +94,9 @@ def write(directory, path, quantise=None, tokenizer=None, change=None, **options
     tokenizer(writer) adds one; change(writer) has the last word; options are GGUFWriter's."""
     config = json.loads((directory / "config.json").read_text())
     config = {USUAL.get(key, key): value for key, value in config.items()}
+    if "num_shared_expert" in config:  # HunYuan's, a number for each layer
+        config["shared_intermediate_size"] = config["intermediate_size"]
+        config |= {key: config[key][0] for key in ("num_experts_per_tok", "moe_intermediate_size")}
     arch = ARCHITECTURES[config["architectures"][0]]
     writer = gguf.GGUFWriter(str(path), arch, **options)
     add_settings(writer, arch, config)
@@ -154,8 +159,10 @@ def add_settings(writer, arch, config):
     if "head_dim" in config:
         writer.add_key_length(width)
         writer.add_value_length(width)
+    alpha = (config.get("rope_scaling") or {}).get("alpha", 1)  # HunYuan's, which is part of the base there
     writer.add_rope_freq_base(
-        config.get(
+        alpha ** (width / (width - 2))
+        * config.get(
             "rope_theta", config.get("rope_parameters", {}).get("rope_theta", 5e5 if arch == "command-r" else 1e4)
         )
     )

@@ -24,6 +24,7 @@ LATER = {
     "pooling",
     "qkv_bias",
     "qk_norm",
+    "rotated_qk_norm",
     "expert_ffn_dim",
     "raw_expert_weights",
     "dense_layers",
@@ -197,7 +198,7 @@ def attention_tensors(c, p, weights, exact):
         table[p + "output_gate"] = (matrices["q"], weights)
     if c.get("output_gate") and biased:
         table[p + "output_gate_bias"] = (matrices["q"][:1], exact)
-    normed = [name for name in "qk" if name in matrices and c.get("qk_norm")]
+    normed = [name for name in "qk"[: 2 - c.get("rotated_qk_norm", 0)] if name in matrices and c.get("qk_norm")]
     table.update({f"{p}{name}_norm": ((c["head_dim"],), exact) for name in normed})
     table.update({f"{p}{name}_norm": (matrices[name][:1], exact) for name in "qk" if c.get("whole_qk_norm")})
     return table

@@ -113,6 +113,8 @@ def test_tokens_that_end_an_answer(tokens, ends, tiny, convert, tmp_path):
         ("tekken", None, 1, True, True),
         ("gpt-4o", None, 1, False, False),
         ("deepseek-v3", None, 3, False, False),
+        ("hunyuan-dense", None, 3, False, False),
+        ("hunyuan", None, 1, False, False),
         ("gpt-2", None, 1, False, False),
         ("lfm2", None, 1, True, True),
         ("falcon-h1", None, 1, True, True),

@@ -22,7 +22,7 @@ from .multimodal import is_whole, text_config
 from .plan import UNCHANGED, Changes
 from .recurrent import attention_keys, has_recurrent, read_recurrent
 from .refused import why_not
-from .source import locate, read_json, shown
+from .source import alike, locate, read_json, shown
 from .tokenizer import TokenizerData
 
 MAX_EOS = 16
@@ -220,7 +220,7 @@ def _usual_keys(values: dict, names: tuple, path: Path) -> dict:
     for theirs, usual in names:
         if theirs not in found:
             continue
-        value = found.pop(theirs)
+        value = alike(found.pop(theirs))
         for key in usual:
             if found.setdefault(key, value) != value:
                 raise ModelError(f"{path}: {theirs} is {shown(value)}, but {key} is {shown(found[key])}")

@@ -17,6 +17,7 @@ from .errors import ModelError
 from .experts import plan_experts
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .gemma4 import layer_facts, plan_experts_beside_mlp, plan_inputs, plan_layer, prepare_attention
+from .hunyuan import rotated_norm
 from .kda import plan_kda
 from .latent import plan_latent
 from .mamba import Scaled, block_name, plan_scan
@@ -312,6 +313,10 @@ class Planner:
         )
         if c.get("sink_logits"):
             self.exact(f"{name}.sink_logits", self.take(f"{stored}.sinks", (c["n_heads"],)))
+        if c.get("rotated_qk_norm"):
+            both = [self.take(f"{stored}.{letter}_norm.weight", (width,)) for letter, width in heads.items()]
+            self.array(f"{name}.q_norm", rotated_norm(*both))
+            return
         for letter, width in heads.items():
             self.norm(f"{name}.{letter}_norm", self.by_halves(self.take(f"{stored}.{letter}_norm.weight", (width,))))
 

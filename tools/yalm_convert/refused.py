@@ -9,7 +9,6 @@ LACKING = {
     "lightning attention": "minimaxforcausallm minimaxm1 minimaxtext",
     "this order of LayerNorm or of q, k and v": "codegen gptneoforcausallm olmoforcausallm opt persimmon phimoe xglm",
     "this activation of MLPs without a gate": "nemotronforcausallm nemotronnas",
-    "a norm of q and k behind their rotation": "hunyuan",
     "experts between norms that stand behind the blocks": "flexolmo",
     "a bias beside the softmax that chooses experts": "ernie45moe",
     "this kind of encoder": (

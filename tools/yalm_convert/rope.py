@@ -18,6 +18,7 @@ KEYS = {
         "factor", "beta_fast", "beta_slow", "original_max_position_embeddings", "attention_factor", "mscale",
         "mscale_all_dim", "truncate",
     },
+    "dynamic": {"alpha", "factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"},  # HunYuan's, where alpha is all
 }  # fmt: skip
 ALWAYS = {"type", "rope_type", "rope_theta", "partial_rotary_factor", "finetuned"}  # the last only tells a story
 
@@ -36,13 +37,16 @@ def read_rope(keys, default_theta: float, head_dim: int, warnings: list) -> dict
     )
     if "original_max_position_embeddings" in keys.defaults:  # Phi-3, to which these are other names of one thing
         kind = {"su": "longrope", "yarn": "longrope"}.get(kind, kind)
-    if kind not in TYPES:
+    alpha = rope.number("alpha", None, 1, 1e9) if "fixed_alpha" in keys.defaults and kind == "dynamic" else None
+    if kind not in TYPES and (alpha is None or head_dim < 4):
         raise keys.error(f"{prefix}: RoPE type {shown(kind)} is not supported, expected one of {', '.join(TYPES)}")
     _check_keys(rope, kind, keys, prefix, warnings)
 
     top = keys.number("rope_theta", None, 1e-9, 1e18)
     theta = rope.agree("rope_theta", rope.number("rope_theta", None, 1e-9, 1e18), "rope_theta", top, default_theta)
     rotary_dim = _rotary_dim(rope, keys, head_dim)
+    if alpha is not None:
+        kind, theta = "default", theta * alpha ** (head_dim / (head_dim - 2))
 
     result = {"type": kind, "theta": theta}
     if rotary_dim != head_dim:

@@ -16,6 +16,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:76] + " ..."
 
 
+def alike(value: Any) -> Any:
+    """Integers for each layer, where all are one, as that one."""
+    same = isinstance(value, list) and value and all(type(one) is int and one == value[0] for one in value)
+    return value[0] if same else value
+
+
 _follow_links = False
 
 

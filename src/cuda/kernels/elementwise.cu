@@ -284,6 +284,7 @@ struct rotation {
     float scale, growth;   // of queries
     int growth_context;
     const float *key_offset; // of rows of int8: (n_kv_heads, head_dim), or NULL
+    const float *weights;    // of queries, rotated: (head_dim), or NULL
 };
 
 // Puts a token's key, rotated, and value into their slots. A row of int8 needs its largest magnitude first. One warp makes it,
@@ -337,8 +338,8 @@ __device__ static inline void rotate_heads(const struct rotation &r, int t, int 
         const int i = j % half_dim;
         const size_t in_group = (size_t)(j / half_dim) * r.head_dim + r.n_still, head = q_at + in_group;
         const float2 q = rotate(own_q + in_group, i, half_dim, turns[i], scale);
-        r.rotated_q[head + i] = q.x;
-        r.rotated_q[head + i + half_dim] = q.y;
+        r.rotated_q[head + i] = r.weights ? r.weights[i] * q.x : q.x;
+        r.rotated_q[head + i + half_dim] = r.weights ? r.weights[i + half_dim] * q.y : q.y;
         if (r.sink_q) {
             const float2 sink = rotate(own_q + in_group, i, half_dim, turns[half_dim + i], scale);
             r.sink_q[head + i] = sink.x;
@@ -412,6 +413,7 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .growth = r->growth,
         .growth_context = r->growth_context,
         .key_offset = r->key_offset,
+        .weights = r->weights,
     };
     const dim3 grid(n, cache->n_kv_heads);
     const size_t shared = sizeof(float2) * cache->head_dim;

@@ -166,6 +166,7 @@ struct rope_append {
     float growth = 0;        // of that scale with position: see query_scale_at() in recipe/recipe.h
     int growth_context = 1;
     const float *key_offset = NULL; // (n_kv_heads, head_dim): what int8 rows of keys are kept less of; NULL: nothing
+    const float *weights = NULL;    // (head_dim): what queries are multiplied by, rotated; NULL: by nothing
 };
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
 
