@@ -305,7 +305,9 @@ def ffn_shapes(c, p, i):
         return gpt_oss_experts(c, p)
     if kind == "kimi_linear":
         return gate_up_down(p + "mlp.", ffn, dim) if i < c["first_k_dense_replace"] else kimi_experts(c, p)
-    if (kind in ("glm4_moe", "solar_open", "dots1") or "kv_lora_rank" in c) and i >= (c["first_k_dense_replace"] or 0):
+    if (kind in ("glm4_moe", "solar_open", "dots1") or "kv_lora_rank" in c) and i >= (
+        c.get("first_k_dense_replace", i + 1) or 0
+    ):
         return glm4_experts(c, p)
     if kind.startswith("granitemoe"):
         return granite_experts(c, p)

@@ -40,6 +40,7 @@ ARCHITECTURES = {
     "Dots1ForCausalLM": "dots1",
     "DeepseekV2ForCausalLM": "deepseek2",
     "DeepseekV3ForCausalLM": "deepseek2",
+    "YoutuForCausalLM": "deepseek2",
     "KimiLinearForCausalLM": "kimi-linear",
     "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
     "HunYuanMoEV1ForCausalLM": "hunyuan-moe",
@@ -179,7 +180,11 @@ def add_settings(writer, arch, config):
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
-    if arch in ("glm4moe", "dots1", "deepseek2", "nemotron_h_moe"):
+    if config["model_type"] == "youtu":
+        writer.add_leading_dense_block_count(config["num_hidden_layers"])
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+        writer.add_expert_shared_count(0)
+    elif arch in ("glm4moe", "dots1", "deepseek2", "nemotron_h_moe"):
         writer.add_expert_count(config["n_routed_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_shared_count(config["n_shared_experts"])

@@ -59,7 +59,7 @@ PRESETS = (
     "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab",
     "tiny-glm4", "tiny-phi4-mini", "tiny-gpt-oss", "tiny-granite-moe",
     "tiny-glm4-moe", "tiny-gemma", "tiny-glm", "tiny-seed-oss", "tiny-exaone4", "tiny-granite-moe-shared", "tiny-qwen2-moe",
-    "tiny-olmoe", "tiny-minimax-m2", "tiny-deepseek-v2", "tiny-hunyuan", "tiny-hunyuan-moe",
+    "tiny-olmoe", "tiny-minimax-m2", "tiny-deepseek-v2", "tiny-youtu", "tiny-hunyuan", "tiny-hunyuan-moe",
     "tiny-starcoder2", "tiny-phi", "tiny-stablelm", "tiny-gpt2", "tiny-gpt-neox",
     "tiny-cohere", "tiny-arcee", "tiny-bloom", "tiny-gpt-bigcode", *MORE,
 )  # fmt: skip

@@ -7,7 +7,7 @@ those that are other architectures'.
 
 from dataclasses import dataclass
 
-from . import hunyuan, kda, mamba
+from . import kda, mamba, tencent
 from .classic import ROWS
 from .convolution import KEYS, NAMES, TOLD
 from .encoders import BERT_FACTS, BERT_NAMES, MODERN_FACTS, MODERN_NAMES, NOMIC
@@ -438,7 +438,7 @@ ARCHITECTURES = {
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }
-for rows in (ROWS, mamba.ROWS, NOMIC, kda.rows(DEEPSEEK_V3), hunyuan.rows(LLAMA)):
+for rows in (ROWS, mamba.ROWS, NOMIC, kda.rows(DEEPSEEK_V3), tencent.rows(LLAMA, DEEPSEEK_V3)):
     for name, row in rows.items():
         ARCHITECTURES[name] = Architecture(**{**row, "changes": Changes(**row.get("changes", {}))})
 
@@ -484,7 +484,7 @@ HARMLESS = {
     "mtp_hybrid_override_pattern", "mlp_expansion_factor", "is_matryoshka", "matryoshka_dimensions", "truncate_dim",
     "dense_seq_output", "fused_bias_fc", "fused_dropout_add_ln", "pad_vocab_size_multiple", "parallel_block_tied_norm",
     "use_flash_attn", "use_xentropy",
-} | hunyuan.HARMLESS  # fmt: skip
+} | tencent.HARMLESS  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.
 FOREIGN = {
     "add_cross_attention", "alibi", "attention_multiplier", "attn_logit_softcapping", "clip_qkv", "cross_attention_hidden_size",

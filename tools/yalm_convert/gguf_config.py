@@ -15,7 +15,7 @@ from .checkpoint import Checkpoint, Tensor
 from .computed import Given, Reordered
 from .errors import ModelError
 from .gguf_blocks import tensor_of
-from .gguf_families import CONVOLVING_NAMES, FAMILIES, MIXTRAL_PARTS, RECURRENT, VARIANTS, Family
+from .gguf_families import CONVOLVING_NAMES, FAMILIES, MIXTRAL_PARTS, RECURRENT, SCORED, VARIANTS, Family
 from .gguf_file import GgufFile
 from .mtp import NEXTN, as_qwen
 from .refused import why_not
@@ -170,7 +170,7 @@ def _convolving(file: GgufFile, values: dict) -> None:
 
 def _latents(file: GgufFile, prefix: str, values: dict) -> None:
     """Older files have the lengths of expanded heads, newer ones, under names of their own, beside the cache's. Models
-    of V3's form have V2's name, and sigmoids."""
+    of V3's form have V2's name, and sigmoids; so has Youtu, and no experts."""
     key = file.get(f"{prefix}attention.key_length_mla", file.get(f"{prefix}attention.key_length"))
     rope = file.get(f"{prefix}rope.dimension_count")
     if not isinstance(key, int) or not isinstance(rope, int):
@@ -178,6 +178,11 @@ def _latents(file: GgufFile, prefix: str, values: dict) -> None:
     v = file.get(f"{prefix}attention.value_length_mla", file.get(f"{prefix}attention.value_length"))
     values.update(qk_nope_head_dim=key - rope, qk_rope_head_dim=rope, v_head_dim=v, head_dim=rope)
     values.setdefault("q_lora_rank", None)
+    if not values.get("n_routed_experts") and values["architectures"] == ["DeepseekV2ForCausalLM"]:
+        values["architectures"] = ["YoutuForCausalLM"]
+        for key in ("first_k_dense_replace", "n_shared_experts", *SCORED.values()):
+            values.pop(key, None)
+        return
     if file.get(f"{prefix}expert_gating_func") == 2 and values["architectures"] == ["DeepseekV2ForCausalLM"]:
         values["architectures"] = ["DeepseekV3ForCausalLM"]
     elif values.get("n_group", 1) > 1:

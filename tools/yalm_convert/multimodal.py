@@ -15,6 +15,7 @@ WHOLES = {
     "Gemma3ForConditionalGeneration": {"gemma3_text": "Gemma3ForCausalLM"},
     "Gemma4ForConditionalGeneration": {"gemma4_text": "Gemma4ForCausalLM"},
     "Gemma4UnifiedForConditionalGeneration": {"gemma4_unified_text": "Gemma4UnifiedForCausalLM"},
+    "KimiK25ForConditionalGeneration": {"kimi_k2": "DeepseekV3ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM"},
     "LlavaForConditionalGeneration": {
         "llama": "LlamaForCausalLM",
         "mistral": "MistralForCausalLM",

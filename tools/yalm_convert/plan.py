@@ -17,7 +17,6 @@ from .errors import ModelError
 from .experts import plan_experts
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .gemma4 import layer_facts, plan_experts_beside_mlp, plan_inputs, plan_layer, prepare_attention
-from .hunyuan import rotated_norm
 from .kda import plan_kda
 from .latent import plan_latent
 from .mamba import Scaled, block_name, plan_scan
@@ -28,6 +27,7 @@ from .pooling import plan_last
 from .quantise import Importance, quantise
 from .recurrent import kind_of, plan_recurrent
 from .source import shown
+from .tencent import rotated_norm
 
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
 MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, "q8", "q6", "q5", "q4", "q3", "q2")

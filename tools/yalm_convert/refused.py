@@ -2,7 +2,9 @@
 of GGUF files, in lower case, letters and digits alone. The longest that fits counts."""
 
 LACKING = {
-    "latent attention (MLA)": "axk1 kimik25 longcatflash minicpm3 youtu",
+    "a norm of what experts add together": "axk1",
+    "two blocks of attention in a layer, and experts that pass on what they read": "longcatflash",
+    "scales of embedding and branches beside latents (MLA)": "minicpm3",
     "sparse attention to latents (DSA)": "deepseekv32 deepseekv4 glmdsa glmmoedsa",
     "Mamba's first recurrence, or Zamba's shared layers": "falconmamba jamba mamba zamba",
     "RWKV's recurrence": "rwkv",

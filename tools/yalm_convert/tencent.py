@@ -1,5 +1,5 @@
-"""HunYuan's: norms of q and k behind their rotation (`rotated_qk_norm` of docs/format.md), and a base of RoPE that a fixed
-alpha stretches. Rows of architectures.py, and what rows cannot say."""
+"""Tencent's models. HunYuan has norms of q and k behind their rotation (`rotated_qk_norm` of docs/format.md), and a base of RoPE
+that a fixed alpha stretches; Youtu has latents, and no experts. Rows of architectures.py, and what rows cannot say."""
 
 import numpy as np
 
@@ -22,19 +22,28 @@ TOLD = (
     ("add_classification_head", False), ("use_mla", False), ("use_mixed_mlp_moe", True), ("moe_layer_num_skipped", 0),
     ("norm_topk_prob", True), ("group_limited_greedy", False), ("routed_scaling_factor", 1.0), ("num_shared_expert", 1),
 )  # fmt: skip
+LATENT = (
+    "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "qk_head_dim", "rope_interleave",
+)  # fmt: skip
 HARMLESS = {
-    "capacity_factor", "cla_share_factor", "class_num", "dense_list", "enable_lm_head_fp32", "im_end_id", "im_newline_id",
+    "capacity_factor", "cla_share_factor", "class_num", "dense_list", "embedding_initializer_range",
+    "enable_lm_head_fp32", "im_end_id", "im_newline_id",
     "im_start_id", "image_token_id", "mask_init_id", "moe_drop_tokens", "moe_random_routing_dropped_token", "org_vocab_size",
     "pad_id", "pool_type", "skip_cls_token", "text_end_id", "text_start_id",
 }  # fmt: skip
 
 
-def rows(llama: dict) -> dict:
-    """llama: the defaults of what is no otherwise than in Llama."""
+def rows(llama: dict, deepseek: dict) -> dict:
+    """llama, deepseek: the defaults of what is no otherwise than in Llama, or in DeepSeek-V3."""
+    youtu = dict(
+        llama, vocab_size=128256, hidden_size=2048, intermediate_size=6144, num_attention_heads=16, tie_word_embeddings=True,
+        max_position_embeddings=131072, **{key: deepseek[key] for key in LATENT},
+    )  # fmt: skip
     dense = dict(llama, vocab_size=290943, rms_norm_eps=1e-5, intermediate_size=11008, fixed_alpha=True)
     experts = dict(dense, num_local_experts=1, num_experts_per_tok=1, shared_intermediate_size=11008)
     row = dict(biases=("attention_bias",), facts=("qk_norm", "rotated_qk_norm"), changes={"names": NAMES}, told=TOLD)
     return {
+        "YoutuForCausalLM": dict(model_type="youtu", defaults=youtu),
         "HunYuanDenseV1ForCausalLM": dict(
             row, model_type="hunyuan_v1_dense", defaults=dense, keys=KEYS, told=(*TOLD, ("num_experts", 1))
         ),
