@@ -84,7 +84,14 @@ GEMMA4 = ("tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe")  # the last: what o
 # Each op of these once, unless in full: LayerNorm with biases, learned positions and MLPs without a gate; parallel blocks;
 # xielu; ALiBi and a norm of the embedding.
 CLASSIC = list(cases.classic.presets())
-ENDING = ("tiny-gpt2", "tiny-gpt-bigcode", "tiny-bloom", "tiny-mpt")  # no endless sessions
+ENDING = (
+    "tiny-gpt2",
+    "tiny-gpt-bigcode",
+    "tiny-bloom",
+    "tiny-mpt",
+    "tiny-hunyuan",
+    "tiny-hunyuan-moe",
+)  # no endless sessions
 if EMULATED and not THOROUGH:
     NOT_HERE |= set(CLASSIC)
     NOT_HERE -= {"tiny-gpt2", "tiny-cohere2", "tiny-apertus", "tiny-bloom"}
@@ -160,6 +167,7 @@ TIPPING = [
     ("tiny-glm4-moe", "q8"),
     ("tiny-gpt-oss", "fp32"),
     *((f"tiny-deepseek-{v}", "fp16") for v in ("v2-lite", "v3")),
+    *(("tiny-hunyuan-moe", t) for t in ("fp32", "bf16")),
     *(("tiny-glm4-moe-lite", "q8"), ("tiny-kimi-linear", "fp8_e5m2")),
     *(("tiny-qwen3-next", t) for t in ("q8", "q4", "bf16")),
 ]
@@ -251,6 +259,7 @@ WHOLE_KERNEL = [("mixtral-256", "q4"), *((name, "fp16") for name in WHOLE_KERNEL
 # Facts that do not touch which keys are selected are left out. Of layers of several kinds some select: their logits are
 # compared (test_methods.py). Soft caps and logits without keys are refused (test_refusals.py).
 NOT_SELECTING = (
+    *ENDING,
     "tiny-ministral", "tiny-exaone4", "tiny-vaultgemma", "tiny-granite-swa",
     "tiny-qwen2", "tiny-qwen3_5", "tiny-phi3", "tiny-olmo2", "tiny-olmo3", "tiny-gemma2", "tiny-gemma3", "tiny-glm4",
     *GEMMA4, *ROUTED, *CLASSIC, *LAYERS,

@@ -2,6 +2,8 @@
 of GGUF files, in lower case, letters and digits alone. The longest that fits counts."""
 
 LACKING = {
+    "keys that neighbouring layers share (CLA)": "hunyuanforcausallm",
+    "positions of several dimensions (xDRoPE)": "hunyuanvl",
     "a norm of what experts add together": "axk1",
     "two blocks of attention in a layer, and experts that pass on what they read": "longcatflash",
     "scales of embedding and branches beside latents (MLA)": "minicpm3",
