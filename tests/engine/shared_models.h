@@ -23,7 +23,7 @@ static inline void shared_kinds(struct model_config kinds[N_SHARED_KINDS])
     for (int i = 0; i < N_SHARED_KINDS; i++)
         kinds[i] = plain();
     kinds[0].tied_embeddings = kinds[0].qkv_bias = true;
-    kinds[1].attention_bias = kinds[1].mlp_bias = true;
+    kinds[1].attention_bias = kinds[1].mlp_bias = kinds[1].qk_norm = kinds[1].rotated_qk_norm = true;
     kinds[2].qk_norm = true;
     kinds[3].whole_qk_norm = true;
     kinds[4].norms_after = true;

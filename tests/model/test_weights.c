@@ -110,6 +110,7 @@ static void test_later_facts(void **state)
     close_all(&o);
     static const struct damage damages[] = {
         {"\"qk_norm\":true,", "", "tensor 'layers.0.q_norm' has no place"},
+        {"\"qk_norm\":true,", "\"qk_norm\":true,\"rotated_qk_norm\":true,", "tensor 'layers.0.k_norm' has no place"},
         {"\"dense_layers\":[0],", "", "tensor 'layers.0.router' is missing"},
         {"\"qkv_bias\":true,", "", "tensor 'layers.0.q_bias' has no place"},
         {"\"expert_ffn_dim\":5,", "", "tensor 'layers.1.experts.0.gate': shape: found (5, 8), expected (12, 8)"},

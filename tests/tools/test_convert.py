@@ -307,7 +307,13 @@ WHOLES = [
     ),
     ("tiny-qwen2", "Qwen2VLForConditionalGeneration", "qwen2_vl_text", "model.language_model.", "lm_head."),
     ("tiny-qwen2", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", "model.", "lm_head."),
-    ("tiny-deepseek-v3", "KimiK25ForConditionalGeneration", "kimi_k2", "language_model.model.", "language_model.lm_head."),
+    (
+        "tiny-deepseek-v3",
+        "KimiK25ForConditionalGeneration",
+        "kimi_k2",
+        "language_model.model.",
+        "language_model.lm_head.",
+    ),
     ("tiny-llama", "LlavaForConditionalGeneration", "llama", "language_model.model.", "language_model.lm_head."),
 ]
 
