@@ -1,5 +1,5 @@
-"""Tencent's models. HunYuan has norms of q and k behind their rotation (`rotated_qk_norm` of docs/format.md), and a base of RoPE
-that a fixed alpha stretches; Youtu has latents, and no experts. Rows of architectures.py, and what rows cannot say."""
+"""Tencent's models. HunYuan has norms of q and k behind their rotation (`rotated_qk_norm` of docs/format.md), and a base of
+RoPE that a fixed alpha stretches; Youtu has latents, and no experts. Rows of architectures.py, and what rows cannot say."""
 
 import numpy as np
 
