@@ -13,7 +13,7 @@ CONFIGS = [
         {"architectures": ..., "model_type": "xlnet"},
         "architectures: nothing is not supported: README.md lists those that are",
     ),
-    ("llama", {"architectures": ["LongcatFlashForCausalLM"]}, "is not supported: yalm lacks two blocks of attention in a layer"),
+    ("llama", {"architectures": ["LongcatFlashForCausalLM"]}, "yalm lacks two blocks of attention in a layer"),
     ("llama", {"architectures": ["JambaForCausalLM"]}, "is not supported: yalm lacks Mamba's first recurrence"),
     ("llama", {"architectures": ["Ernie4_5_MoeForCausalLM"]}, "yalm lacks a bias beside the softmax that chooses experts"),
     ("llama", {"architectures": ["NoSuchForCausalLM"]}, "is not supported: README.md lists those that are"),
