@@ -19,7 +19,7 @@ from .gguf_families import CONVOLVING_NAMES, FAMILIES, MIXTRAL_PARTS, RECURRENT,
 from .gguf_file import GgufFile
 from .mtp import NEXTN, as_qwen
 from .refused import why_not
-from .source import shown
+from .source import alike, shown
 
 # Settings, each after the architecture's name, and their names in config.json.
 SETTINGS = {
@@ -241,8 +241,7 @@ def _ends(file: GgufFile) -> list:
 def _number(value: object) -> object:
     """float32 settings as somebody wrote them, 1e-06 and not 9.999999974752427e-07; a number for each layer, where
     all are one, as that one."""
-    if isinstance(value, list) and value and value.count(value[0]) == len(value):
-        value = value[0]
+    value = alike(value)
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 

@@ -145,15 +145,7 @@ FAMILIES = {
     "dots1": Family("Dots1ForCausalLM", settings=SCORED, always={"sliding_window": None}, names={**CHOICE, **SHARED}),
     "deepseek2": Family("DeepseekV2ForCausalLM", settings=LATENT, names=LATENT_NAMES),
     "hunyuan-dense": Family("HunYuanDenseV1ForCausalLM"),
-    "hunyuan-moe": Family(
-        "HunYuanMoEV1ForCausalLM",
-        settings={
-            **EXPERTS,
-            "expert_feed_forward_length": "moe_intermediate_size",
-            "expert_shared_feed_forward_length": "shared_intermediate_size",
-        },
-        names=SHARED,
-    ),
+    "hunyuan-moe": Family("HunYuanMoEV1ForCausalLM", settings=OWN_EXPERTS, names=SHARED),
     "kimi-linear": Family(
         "KimiLinearForCausalLM", settings={**LATENT, **gguf_kda.SETTINGS}, names={**LATENT_NAMES, **gguf_kda.NAMES}
     ),

@@ -17,9 +17,9 @@ def shown(value: Any) -> str:
 
 
 def alike(value: Any) -> Any:
-    """Integers for each layer, where all are one, as that one."""
-    same = isinstance(value, list) and value and all(type(one) is int and one == value[0] for one in value)
-    return value[0] if same else value
+    """A number for each layer, where all are one, as that one."""
+    same = isinstance(value, list) and value and value.count(value[0]) == len(value)
+    return value[0] if same and not isinstance(value[0], str) else value
 
 
 _follow_links = False

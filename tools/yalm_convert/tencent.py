@@ -9,12 +9,13 @@ NAMES = (
     (".mlp.gate.wg.", ".mlp.gate."),
     (".mlp.shared_mlp.", ".mlp.shared_experts."),
 )
-KEYS = (("attention_head_dim", ("head_dim",)),)
-EXPERT_KEYS = (  # one width for all experts, and for the one beside them
+KEYS = (  # the first of all; the others of experts, whose width is also that of the one beside them
+    ("attention_head_dim", ("head_dim",)),
     ("num_experts", ("num_local_experts",)),
     ("moe_topk", ("num_experts_per_tok",)),
     ("moe_intermediate_size", ("intermediate_size",)),
     ("intermediate_size", ("intermediate_size", "shared_intermediate_size")),
+    ("shared_expert_intermediate_size", ("shared_intermediate_size",)),  # of GGUF files
     ("num_shared_expert", ("num_shared_expert",)),
 )
 TOLD = (
@@ -27,9 +28,9 @@ LATENT = (
 )  # fmt: skip
 HARMLESS = {
     "capacity_factor", "cla_share_factor", "class_num", "dense_list", "embedding_initializer_range",
-    "enable_lm_head_fp32", "im_end_id", "im_newline_id",
-    "im_start_id", "image_token_id", "mask_init_id", "moe_drop_tokens", "moe_random_routing_dropped_token", "org_vocab_size",
-    "pad_id", "pool_type", "skip_cls_token", "text_end_id", "text_start_id",
+    "enable_lm_head_fp32", "im_end_id", "im_newline_id", "im_start_id", "image_token_id", "mask_init_id",
+    "moe_drop_tokens", "moe_random_routing_dropped_token", "org_vocab_size", "pad_id",
+    "pool_type", "skip_cls_token", "text_end_id", "text_start_id",
 }  # fmt: skip
 
 
@@ -44,10 +45,8 @@ def rows(llama: dict, deepseek: dict) -> dict:
     row = dict(biases=("attention_bias",), facts=("qk_norm", "rotated_qk_norm"), changes={"names": NAMES}, told=TOLD)
     return {
         "YoutuForCausalLM": dict(model_type="youtu", defaults=youtu),
-        "HunYuanDenseV1ForCausalLM": dict(
-            row, model_type="hunyuan_v1_dense", defaults=dense, keys=KEYS, told=(*TOLD, ("num_experts", 1))
-        ),
-        "HunYuanMoEV1ForCausalLM": dict(row, model_type="hunyuan_v1_moe", defaults=experts, keys=(*KEYS, *EXPERT_KEYS)),
+        "HunYuanDenseV1ForCausalLM": dict(row, model_type="hunyuan_v1_dense", defaults=dense, keys=KEYS[:1]),
+        "HunYuanMoEV1ForCausalLM": dict(row, model_type="hunyuan_v1_moe", defaults=experts, keys=KEYS),
     }
 
 
