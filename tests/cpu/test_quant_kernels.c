@@ -161,7 +161,7 @@ static void test_many(void **state)
     struct fixture *f = fixture_of(state);
     static const int counts[] = {9, 16, 17, 23, 25, 31, 33, 48, 49, 64, 65, 100};
     enum { COUNTS = sizeof counts / sizeof *counts };
-    const int step = thorough() ? 2 : 8;
+    const int step = thorough() ? 2 : COUNTS;
     for (int kind = 0; kind < KINDS; kind++)
         for (int i = 0; i < N_WIDTHS; i++)
             for (int j = (kind + i + f->turn) % step; j < COUNTS && !left_out(kind, i); j += step) { // as above
@@ -340,6 +340,8 @@ static void test_extremes(void **state)
         for (int i = 0; i < 4; i++)
             for (int sign = -1; sign <= 1; sign += 2) {
                 const int n = counts[i];
+                if (!thorough() && (kind + i + f->turn + (sign > 0)) % 2) // the next instruction set has the other sign
+                    continue;
                 const struct problem p = make_kind(f, kind, 5, 480, n);
                 smallest(&p);
                 for (int x = 0; x < (n - 1) * p.ldx + p.cols; x++)
@@ -356,6 +358,8 @@ static void test_row_shares(void **state)
     struct fixture *f = fixture_of(state);
     for (int kind = 0; kind < KINDS; kind++)
         for (int n = 1; n <= 70 && !left_out(kind, 0); n = n < 9 ? n + 1 : n + 23) {
+            if (!thorough() && (kind + n + f->turn) % 2)
+                continue;
             const struct problem p = make_kind(f, kind, 83, 333, n);
             const size_t bytes = sizeof(float) * (size_t)((n - 1) * p.ldy + p.rows);
             float *whole = malloc(bytes);
@@ -403,7 +407,7 @@ static void test_not_numbers(void **state)
     static const float values[] = {NAN, INFINITY, -INFINITY};
     for (int kind = 0; kind < KINDS; kind++)
         for (int n = 3; n <= 71 && !left_out(kind, 2); n += 17) // 3, 20, 37, 54, 71
-            for (int v = 0; v < 3; v++) {
+            for (int v = thorough() ? 0 : (kind + n) % 3; v < 3; v += thorough() ? 1 : 3) {
                 const struct problem p = make_kind(f, kind, 4, 100, n);
                 p.x[1 * p.ldx + 70] = values[v];
                 quantise(&p, 1024);

@@ -152,7 +152,7 @@ static void singles(struct pair *p)
     if (p->options.kv == YALM_KV_FP16)
         p->options.kv = YALM_KV_FP32;
     open_both(p);
-    evaluate_pieces(p, 0, p->few ? 14 : p->n / 2, 1);
+    evaluate_pieces(p, 0, p->few ? 8 : p->n / 3, 1);
     report(p, "singles");
     p->options = options;
 }

@@ -36,7 +36,7 @@ def test_bits_are_those_of_one_alone(environment, program):
 def test_guesses_change_no_text(environment, yalm, fable, tmp_path, how):
     model = fable if how == "suffix" else convert_directory(ROOT / "models/hybrid-6m", tmp_path / "hybrid.bin")
     prompt = "Tom had a cat. Tom had a dog. Tom had a cat. Tom had a dog. Tom had" if how == "suffix" else "Tom had a"
-    command = [yalm, model, "-d", "cuda", "-i", prompt, "-n", "9", "-T", "96", "--no-echo", "--seed", "3"]
+    command = [yalm, model, "-d", "cuda", "-i", prompt, "-n", "6", "-T", "96", "--no-echo", "--seed", "3"]
     texts = []
     for guesses in ("off", how):
         done = subprocess.run(
