@@ -321,10 +321,14 @@ test-build-arm64:
 test-build-cuda: test-build-first
 	$(if $(NVCC),@$(MAKE) --no-print-directory -s VARIANT=release cuda CUDA_ARCHS=all)
 
+# .venv comes while the compilers work: it waits for the network, and they do not need it.
 test:
-	@tools/setup.sh test
-	@$(MAKE) --no-print-directory -j$(JOBS) test-builds
+	@tools/setup.sh test system
+	@$(MAKE) --no-print-directory -j$(JOBS) test-python test-builds
 	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) all
+
+test-python:
+	@tools/setup.sh test python
 
 # Real models beside transformers: SmolLM2-135M-Instruct, which is fetched, and those of the folder that REAL_MODELS names.
 # Part of `make test`.
@@ -466,7 +470,7 @@ help:
 
 .PHONY: all cpu cpu-only cuda mpi take-release clean demo install uninstall help style lint FORCE \
     test test-all test-real test-cuda test-arm64 test-mpi test-clients check openmp asan tsan fuzz \
-    packages packages-arm64 test-packages test-programs fuzzers test-builds test-build-first \
+    packages packages-arm64 test-packages test-programs fuzzers test-python test-builds test-build-first \
     $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) \
     cuda-check-programs cuda-test-programs cuda-test-builds
 .DELETE_ON_ERROR:

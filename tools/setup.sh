@@ -2,8 +2,9 @@
 # Installs what yalm needs and the machine lacks: Debian and Ubuntu packages, and .venv with the pinned Python packages.
 # Where all is there it does nothing. On other systems it names what is missing.
 #
-# usage: tools/setup.sh [build|test|lint|packages|arm64]      build: compile and convert; test, lint, packages: what these
-#        need besides; arm64: what `make test-arm64` does, whose libraries tools/arm64.sh fetches
+# usage: tools/setup.sh [build|test|lint|packages|arm64 [system|python]]      build: compile and convert; test, lint, packages:
+#        what these need besides; arm64: what `make test-arm64` does, whose libraries tools/arm64.sh fetches. system: the
+#        system's packages alone; python: .venv alone, which takes as long as many a file to compile
 set -eu
 cd "$(dirname "$0")/.."
 stage=${1:-build}
@@ -14,7 +15,11 @@ build | test | lint | packages | arm64) ;;
     exit 2
     ;;
 esac
-[ $# -le 1 ] || { echo "setup: one stage at a time; found $#" >&2 && exit 2; }
+part=${2:-all}
+case $part in
+all | system | python) ;;
+*) echo "setup: one stage at a time; found $*" >&2 && exit 2 ;;
+esac
 
 CC=${CC:-cc}
 CXX=${CXX:-g++}
@@ -171,9 +176,9 @@ python_packages() {
     echo "$wanted" >"$stamp"
 }
 
-packages
+[ "$part" = python ] || packages
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 9))' || { say "Python 3.9 or later is needed" && exit 1; }
-python_packages
+[ "$part" = system ] || python_packages
 if [ "$stage" = arm64 ]; then
     tools/arm64.sh
 fi

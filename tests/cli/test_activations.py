@@ -4,9 +4,9 @@ and fp32 beside it."""
 import re
 
 import pytest
-from harness import ROOT, VARIANT, convert_directory
+from harness import ROOT, THOROUGH, VARIANT, convert_directory
 
-TOKENS = 1024 if VARIANT == "release" else 256  # sanitizers take ten times as long
+TOKENS = 256 if VARIANT != "release" else 1024 if THOROUGH else 512  # sanitizers take ten times as long
 TEXT = ("-m", "perplexity", "-f", ROOT / "models/fable-4m/heldout.txt", "--ctx", 256, "--max-tokens", TOKENS)
 BRIEF = ("--max-tokens", 128)  # where bits are compared
 

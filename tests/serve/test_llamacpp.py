@@ -32,15 +32,15 @@ def test_stream_is_the_whole_in_pieces(server):
     assert "timings" in events[-1] and "timings" not in events[0]
 
 
-def test_how_it_ends(server):
+def test_how_it_ends(server, short_talker):
     word = server.post("/completion", prompt="The king said", n_predict=200, stop=[" the"], **SAME).json
     assert word["stop_type"] == "word" and word["stopping_word"] == " the" and " the" not in word["content"]
     eos = server.post("/completion", prompt="The king", n_predict=40, logit_bias={"2": 100}, **SAME).json
     assert eos["stop_type"] == "eos" and eos["tokens_predicted"] == 1
     none = server.post("/completion", prompt="The king", n_predict=0).json
     assert none["content"] == "" and none["stop_type"] == "limit" and none["tokens_predicted"] == 0
-    whole = server.post("/completion", prompt="The king", ignore_eos=True).json
-    assert whole["tokens_predicted"] + whole["tokens_evaluated"] == 2048
+    whole = short_talker.post("/completion", prompt="The king", ignore_eos=True).json
+    assert whole["tokens_predicted"] + whole["tokens_evaluated"] == 96
 
 
 def test_fields_as_clients_send_them(server):
@@ -110,14 +110,14 @@ def test_tokens_and_their_probabilities(server):
     assert server.post("/completion", prompt="x", n_predict=1).json["tokens"] == []
 
 
-def test_what_the_end_tells(server):
+def test_what_the_end_tells(server, short_talker):
     fields = {"prompt": "The king", "temperature": 0.5, "stop": ["never"], "seed": 5}
     answer = server.post("/completion", n_predict=3, **fields).json
     settings = answer["generation_settings"]
     assert settings["n_predict"] == 3 and settings["seed"] == 5 and settings["temperature"] == 0.5
     assert settings["stop"] == ["never"] and answer["prompt"] == "<s> The king" and answer["truncated"] is False
     assert answer["has_new_line"] == ("\n" in answer["content"])
-    assert server.post("/completion", prompt="x", n_predict=5000, ignore_eos=True).json["truncated"] is True
+    assert short_talker.post("/completion", prompt="x", n_predict=5000, ignore_eos=True).json["truncated"] is True
 
 
 def test_texts_among_token_ids(server):
