@@ -4,11 +4,14 @@ YALM_VARIANT names the build: release (default), or a sanitizer's."""
 
 from __future__ import annotations
 
+import gc
 import struct
 import subprocess
 
 import pytest
 from harness import BUILD, ROOT, SHARED, VARIANT, built, convert_directory, usable_isas
+
+gc.set_threshold(100_000, 50)  # else Python goes through vocabularies, which are no garbage, again and again
 
 SPECIAL, MAY_CHANGE = 2, 256  # flags of tests/text/encode_texts.c
 

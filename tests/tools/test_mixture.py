@@ -1,6 +1,8 @@
 """tools/convert.py --bits: which matrices get which type by how many bits there are."""
 
+import functools
 import math
+import re
 
 import hf
 import pytest
@@ -12,16 +14,27 @@ KEPT = ("--keep", "embedding=q6")  # and classifier: the layers have their own b
 ROW_SCALE = 32 / 192  # bits a weight, at most: the narrowest of its matrices has so many columns
 
 
+def planned(call, model, *options):
+    """What the plan says of each tensor before anything is written. call: hf.call() but for its arguments."""
+    code, plan, err = call(model, "--dry-run", "--dtype", "q4", *options)
+    assert code == 0, err
+    rows = [line.split() for line in plan.splitlines() if re.match(r" *\d+ +\d+  ", line)]
+    return {row[3]: {"dtype": row[2], "length": int(row[1]), "shape": list(map(int, row[4::2]))} for row in rows}
+
+
 @pytest.fixture
-def types(monkeypatch, capsys, tmp_path):
+def call(monkeypatch, capsys):
+    return functools.partial(hf.call, monkeypatch, capsys)
+
+
+@pytest.fixture
+def types(call):
     """types(*options) -> ({matrix of the layers: type}, bits a weight on average)."""
 
     def of(*options):
-        code, _, err = hf.call(monkeypatch, capsys, hf.FABLE, tmp_path / "model.bin", "--dtype", "q4", *options)
-        assert code == 0, err
         tensors = {
             name: entry
-            for name, (entry, _) in read_model(tmp_path / "model.bin")[1].items()
+            for name, entry in planned(call, hf.FABLE, *options).items()
             if name.startswith("layers.") and entry["dtype"] in TYPES
         }
         bits = 8 * sum(entry["length"] for entry in tensors.values())
@@ -60,6 +73,13 @@ def test_the_most_sensitive_come_first_and_the_budget_is_kept(types):
     assert len(set(types("--bits", "5.3", *KEPT)[0].values())) >= 3
 
 
+def test_what_is_written_is_what_was_planned(call, tmp_path):
+    assert call(hf.FABLE, tmp_path / "out", "--dtype", "q4", *KEPT)[0] == 0
+    plan = planned(call, hf.FABLE, *KEPT)
+    written = {name: entry for name, (entry, _) in read_model(tmp_path / "out")[1].items()}
+    assert plan == {name: {key: entry[key] for key in ("dtype", "length", "shape")} for name, entry in written.items()}
+
+
 def test_by_default_some_are_finer(types):
     found, bits = types(*KEPT)
     assert 4.4 < bits <= 4.5 and {found[f"layers.{n}.v"] for n in LAYERS} <= {"q5", "q6", "q8"}
@@ -73,13 +93,12 @@ def test_what_is_multiplied_together_has_one_type(types):
             assert found[f"layers.{n}.gate"] == found[f"layers.{n}.up"]
 
 
-def test_all_experts_of_a_layer_have_one_type(monkeypatch, capsys, tmp_path):
+def test_all_experts_of_a_layer_have_one_type(call, tmp_path):
     model = hf.make("tiny-mixtral", tmp_path / "tiny")
     types = set()
     for asked in ("2.5", "3.3", "4.5", "5.7", "6.6", "8.4"):
-        assert hf.call(monkeypatch, capsys, model, tmp_path / "out", "--dtype", "q4", "--bits", asked)[0] == 0
         experts: dict = {}
-        for name, (entry, _) in read_model(tmp_path / "out")[1].items():
+        for name, entry in planned(call, model, "--bits", asked).items():
             if ".experts." in name:
                 _, layer, _, _, part = name.split(".")
                 experts.setdefault((layer, part), set()).add(entry["dtype"])
@@ -92,17 +111,12 @@ def test_all_experts_of_a_layer_have_one_type(monkeypatch, capsys, tmp_path):
     (None, {"embedding": "q6"}),
     ("tiny-mixtral", {"classifier": "q6", "embedding": "q4"}),
 ])  # fmt: skip
-def test_classifier_and_embedding_take_part(preset, outside, monkeypatch, capsys, tmp_path):
+def test_classifier_and_embedding_take_part(preset, outside, call, tmp_path):
     """The file takes no more than with the layers' bits and the types that they have by themselves."""
     model, seen = hf.make(preset, tmp_path / "tiny") if preset else hf.FABLE, {name: [] for name in outside}
     keep = [option for name, dtype in outside.items() for option in ("--keep", f"{name}={dtype}")]
     for bits in ("2.25", "3.2", "4.5", "6.5"):
-        files = []
-        for options in ((), keep):
-            asked = ("--dtype", "q4", "--bits", bits, *options)
-            assert hf.call(monkeypatch, capsys, model, tmp_path / "out", *asked)[0] == 0
-            files.append({name: entry for name, (entry, _) in read_model(tmp_path / "out")[1].items()})
-        found, kept = files
+        found, kept = (planned(call, model, "--bits", bits, *options) for options in ((), keep))
         layers = [entry for name, entry in found.items() if name.startswith("layers.") and entry["dtype"] in TYPES]
         most = float(bits) / 8 * sum(math.prod(entry["shape"]) for entry in layers)
         most += sum(kept[name]["length"] for name in outside)
