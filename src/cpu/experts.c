@@ -45,14 +45,27 @@ void plain_units(struct cpu_state *s, const struct product *up, type_set types, 
     }
 }
 
-// Of a token: logits become scores, and the active experts' scores their weights. Raw ones are not renormalised to the sum 1.
-static void weigh_by_scores(const int *chosen, float *weight, const float *scores, int n, bool raw, float eps)
+// Logits become scores: sigmoids, or the softmax.
+static void score_experts(float *logits, int n_experts, bool softmax)
 {
-    float sum = eps;
+    float max = -INFINITY, sum = 0;
+    for (int e = 0; e < n_experts; e++)
+        max = fmaxf(max, logits[e]);
+    for (int e = 0; e < n_experts; e++)
+        sum += logits[e] = softmax ? expf(logits[e] - max) : 1.0f / (1.0f + expf(-logits[e]));
+    for (int e = 0; e < n_experts && softmax; e++)
+        logits[e] /= sum;
+}
+
+// The active experts' scores become their weights. Raw ones are not renormalised to the sum 1. eps is added to the sum, or with
+// `least` what it is at least.
+static void weigh_by_scores(const int *chosen, float *weight, const float *scores, int n, bool raw, float eps, bool least)
+{
+    float sum = least ? 0 : eps;
     for (int i = 0; i < n; i++)
         sum += weight[i] = scores[chosen[i]];
     for (int i = 0; i < n && !raw; i++)
-        weight[i] /= sum;
+        weight[i] /= least ? fmaxf(sum, eps) : sum;
 }
 
 // The softmax over the active experts, which is that over all, renormalised; or, where the model wants it raw, that over all.
@@ -117,16 +130,15 @@ static void route_token(const struct cpu_state *s, const struct step *step, floa
     const float *choice_bias = step->weights->router_choice_bias, *scale = step->weights->router_scale;
     float *ratings = s->expert_ratings;
     const int n_experts = s->config->n_experts, n = s->config->n_active_experts;
-    for (int e = 0; e < n_experts && choice_bias; e++) {
-        logits[e] = 1.0f / (1.0f + expf(-logits[e]));
-        ratings[e] = logits[e] + choice_bias[e];
-    }
-    if (!choice_bias)
-        memcpy(ratings, logits, sizeof *ratings * (size_t)n_experts);
+    const bool softmax = s->config->softmax_choice_bias;
+    if (choice_bias)
+        score_experts(logits, n_experts, softmax);
+    for (int e = 0; e < n_experts; e++)
+        ratings[e] = choice_bias ? logits[e] + choice_bias[e] : logits[e];
     keep_groups(ratings, s->config, choice_bias);
     choose_experts(chosen, ratings, n_experts, n);
     if (choice_bias)
-        weigh_by_scores(chosen, weight, logits, n, step->raw_weights, s->config->expert_eps);
+        weigh_by_scores(chosen, weight, logits, n, step->raw_weights, s->config->expert_eps, softmax);
     else
         weigh_by_softmax(chosen, weight, logits, n_experts, n, step->raw_weights);
     for (int i = 0; i < n && step->number > 0; i++)
@@ -164,16 +176,16 @@ void experts_route(struct cpu_state *s, const struct step *step, const float *h,
         route(s, step, n);
 }
 
-// Whether the experts' sum has memory of its own, and is not added to the residual stream at once.
-static bool sums_apart(const struct step *step)
+// Whether the experts' sum has memory of its own, and is not added to the residual stream, or a rank's part of a block, at once.
+static bool sums_apart(const struct cpu_state *s, const struct step *step)
 {
-    return step->out[0] == BUFFER_EXPERT_SUM;
+    return step->out[0] == BUFFER_EXPERT_SUM && !s->group;
 }
 
 struct expert_round experts_begin(struct cpu_state *s, const struct step *step, int n, struct member *me)
 {
     const ptrdiff_t dim = s->config->hidden_dim;
-    if (sums_apart(step))
+    if (sums_apart(s, step))
         for (struct grains tokens; team_claim(me, n, 1, &tokens);)
             memset(s->expert_sum + tokens.first * dim, 0, sizeof(float) * (tokens.last - tokens.first) * dim);
     struct expert_round round = {0};
@@ -221,7 +233,7 @@ void experts_add(struct cpu_state *s, const struct step *step, const struct expe
     const int n = round->n;
     const int *tokens = s->expert_tokens + (size_t)round->number * s->chunk;
     const float *scale = s->expert_scale + (size_t)round->number * s->chunk;
-    float *sum = sums_apart(step) ? s->expert_sum : cpu_residual(s);
+    float *sum = sums_apart(s, step) ? s->expert_sum : cpu_residual(s);
     matmul_pack(s, me, round->down_types, s->expert_units, n, down->cols);
     for (struct grains rows; matmul_claim(s, me, down, n > 0 ? (int)dim : 0, n, &rows);) {
         const int n_rows = rows.last - rows.first;

@@ -161,11 +161,18 @@ static void add(const struct walk *k, const struct step *step, const float *x)
     }
 }
 
+// Ranks' experts have added to the block's sum, which is normalised behind it.
 static void join(const struct walk *k, const struct step *step, const float *x)
 {
     struct cpu_state *s = k->s;
-    matmul_shared(s, k->me, &(struct product){step->w[0], NULL, s->h}, 1, x, k->batch.n);
-    norm_and_add(s, k->me, s->h, step->weights->shared_post_norm, s->expert_sum, step->weights->ffn_post_norm, k->batch.n);
+    if (step->n_w && s->group) {
+        add(k, step, x);
+    } else if (step->n_w) {
+        matmul_shared(s, k->me, &(struct product){step->w[0], step->bias[0], s->h}, 1, x, k->batch.n);
+        norm_and_add(s, k->me, s->h, step->weights->shared_post_norm, s->expert_sum, step->post_norm, k->batch.n);
+    } else if (!s->group) {
+        norm_and_add(s, k->me, s->expert_sum, NULL, NULL, step->post_norm, k->batch.n);
+    }
 }
 
 static void make_units(const struct walk *k, const struct step *step, const float *x)

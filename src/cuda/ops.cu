@@ -161,7 +161,7 @@ static yalm_status run_experts(const struct pass *r, const struct step *step, ya
     struct cuda_state *s = r->s;
     const struct layer_weights *w = step->weights;
     const int width = s->config->hidden_dim;
-    const bool apart = step->out[0] == BUFFER_EXPERT_SUM; // from the residual stream
+    const bool apart = step->out[0] == BUFFER_EXPERT_SUM && !s->group; // from the residual stream
     float *to = apart ? s->expert_sum : residual(s);
     const struct experts experts = {step->norm,
                                     s->config->norm_eps,
@@ -175,11 +175,12 @@ static yalm_status run_experts(const struct pass *r, const struct step *step, ya
                                     step->activation,
                                     w->router_choice_bias,
                                     step->number,
-                                    apart ? s->ones : NULL,
+                                    w->expert_norm ? s->ones : NULL,
                                     w->router_scale,
                                     s->config->n_expert_groups,
                                     s->config->n_active_groups,
-                                    s->config->expert_eps};
+                                    s->config->expert_eps,
+                                    s->config->softmax_choice_bias};
     const int at_once = s->turns ? 1 : r->n; // apart each reads its own
     for (int t = 0; t < r->n; t += at_once) {
         const size_t at = (size_t)t * width;
@@ -192,9 +193,12 @@ static yalm_status join(const struct pass *r, const struct step *step, yalm_erro
 {
     struct cuda_state *s = r->s;
     const struct layer_weights *w = step->weights;
-    TRY(make_branch(r, step, s->gated, error));
-    return join_experts(s->x, s->branch, s->expert_sum, w->shared_post_norm, w->expert_post_norm, w->ffn_post_norm,
-                        s->config->norm_eps, r->n, step->w[0]->rows, s->stream, error);
+    if (s->group) // ranks normalise their sum, behind the block
+        return step->n_w ? add(r, step, error) : YALM_OK;
+    if (step->n_w)
+        TRY(make_branch(r, step, s->gated, error));
+    return join_experts(s->x, step->n_w ? s->branch : NULL, s->expert_sum, w->shared_post_norm, w->expert_post_norm,
+                        step->post_norm, s->config->norm_eps, r->n, s->config->hidden_dim, s->stream, error);
 }
 
 // ------------------------------------------------------------------------------------------ the rest

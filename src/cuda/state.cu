@@ -119,7 +119,7 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->up, units, sizeof(float));
     take(b, s->gated, units, sizeof(float));
     take(b, s->layer_inputs, inputs, sizeof(float));
-    if (c->expert_norms)
+    if (s->recipe.ops & 1u << OP_JOIN)
         take(b, s->expert_sum, chunk * dim, sizeof(float));
     if (s->recipe.traits & (TRAIT_BARE | TRAIT_VALUES) || s->recipe.ops & 1u << OP_GATE_INPUT)
         take(b, s->ones, n_ones(s), sizeof(float));

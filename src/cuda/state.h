@@ -133,14 +133,14 @@ struct cuda_state {
     // (chunk, ffn_dim); NULL where layers have experts. gate is also, before the first layer, (chunk, n_layers,
     // layer_input_dim).
     float *gate, *up;
-    float *layer_inputs; // (chunk, n_layers, layer_input_dim); NULL where layers have no inputs
-    float *expert_sum;   // (chunk, hidden_dim): what experts that have norms of their own add; zero between blocks. Else NULL
-    float *ones;         // weights of norms that have none: (hidden_dim or q_dim, whichever is more). NULL where all have
-    void *gated;         // (chunk, ffn_dim) of the next matrix's type
-    float *logits;       // (vocab), the last token's
-    float *many_logits;  // (LOGITS_AT_ONCE, vocab); also those of tokens apart
-    float *part_logits;  // (LOGITS_AT_ONCE, config->vocab_size), this rank's; NULL without a group
-    float *squares;      // (chunk, 2) of ranks that normalise q and k together
+    float *layer_inputs;     // (chunk, n_layers, layer_input_dim); NULL where layers have no inputs
+    float *expert_sum;       // (chunk, hidden_dim): what experts add before a norm of that; zero between blocks. Else NULL
+    float *ones;             // weights of norms that have none: (hidden_dim or q_dim, whichever is more). NULL where all have
+    void *gated;             // (chunk, ffn_dim) of the next matrix's type
+    float *logits;           // (vocab), the last token's
+    float *many_logits;      // (LOGITS_AT_ONCE, vocab); also those of tokens apart
+    float *part_logits;      // (LOGITS_AT_ONCE, config->vocab_size), this rank's; NULL without a group
+    float *squares;          // (chunk, 2) of ranks that normalise q and k together
     void *attention_scratch; // (attention_bytes): of whichever kind's plan needs most
     size_t attention_bytes;
     void *experts_scratch, *sample_scratch;

@@ -12,7 +12,7 @@ static const char *of_one_process(const struct recipe *outline)
         unsigned ops, traits;
         const char *what;
     } facts[] = {
-        {1u << OP_JOIN, 0, "experts with norms of their own"}, // two norms of sums, one within the other
+        {0, TRAIT_BARE, "experts with norms of their own"}, // two norms of sums, one within the other
         {0, TRAIT_BOTH_WAYS, "attention both ways"},
         {0, TRAIT_SCAN, "scans (Mamba-2)"},
     };

@@ -94,6 +94,7 @@ static const struct member {
     {"router_bias", FLAG, AT(router_bias), 0, 1, true},
     {"sink_logits", FLAG, AT(sink_logits), 0, 1, true},
     {"sigmoid_router", FLAG, AT(sigmoid_router), 0, 1, true},
+    {"softmax_choice_bias", FLAG, AT(softmax_choice_bias), 0, 1, true},
     {"expert_scale", NUMBER, AT(expert_scale), FACTOR, true},
     {"expert_eps", NUMBER, AT(expert_eps), FLT_MIN, 1, true},
     {"shared_ffn_dim", SIZE, AT(shared_ffn_dim), 0, MAX_DIM, true},

@@ -112,8 +112,10 @@ static yalm_status check_encoder(const struct config_check *r)
         return refuse_beside(r, "ungated", "activation clamped, which adds 1 to what there is none of, or Gemma 4's facts");
     if (c->activation == ACTIVATION_XIELU && (!c->ungated || c->n_experts > 0))
         return refuse_beside(r, "activation", "gates or experts, as xielu");
-    if (c->expert_eps > 0 && (!c->sigmoid_router || c->raw_expert_weights))
+    if (c->expert_eps > 0 && (!(c->sigmoid_router || c->softmax_choice_bias) || c->raw_expert_weights))
         return refuse_beside(r, "expert_eps", "weights that are not divided by the sum of scores");
+    if (c->softmax_choice_bias && (c->n_experts == 0 || c->sigmoid_router || c->n_expert_groups > 0 || c->expert_norms))
+        return refuse_beside(r, "softmax_choice_bias", "sigmoid_router, groups or norms of experts, or no experts");
     if (c->norm_bias && !c->layer_norm)
         return refuse_beside(r, "norm_bias", "RMSNorm, which has none");
     if (c->post_norm && (c->norms_after || c->norms_around || c->bare_first))
@@ -220,9 +222,6 @@ yalm_status config_check(const struct model_config *config, const char *config_p
                          "%s: metadata: 'config.expert_norms': expected with norms_around and shared_ffn_dim, without "
                          "sigmoid_router",
                          path);
-    if ((c->norms_after || c->norms_around) && c->n_experts > 0 && !c->expert_norms)
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': found true beside experts", path,
-                         c->norms_after ? "norms_after" : "norms_around");
     if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights || c->router_bias || c->n_dense_layers > 0))
         return error_set(r->error, YALM_BAD_MODEL,
                          "%s: metadata: 'config.expert_ffn_dim', 'raw_expert_weights', 'router_bias' or 'dense_layers': found "

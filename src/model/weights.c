@@ -302,7 +302,7 @@ static void bind_experts(struct binder *b, struct layer_weights *w, int l)
     w->router = take_matrix(b, layer_name(l, -1, "router").text, n, c->hidden_dim, false);
     if (c->router_bias)
         w->router_bias = take_vector(b, layer_name(l, -1, "router_bias").text, n);
-    if (c->sigmoid_router)
+    if (c->sigmoid_router || c->softmax_choice_bias)
         w->router_choice_bias = take_vector(b, layer_name(l, -1, "router_choice_bias").text, n);
     if (c->shared_ffn_dim)
         bind_shared(b, w, l);

@@ -86,7 +86,7 @@ struct layer_weights {
     const float *xielu;              // (3), ACTIVATION_XIELU's p, n and b; NULL: another activation
     struct matrix router;            // (n_experts, hidden_dim), fp32; data NULL: none
     const float *router_bias;        // (n_experts); NULL: none
-    const float *router_choice_bias; // (n_experts), with sigmoid_router; NULL: none
+    const float *router_choice_bias; // (n_experts), with sigmoid_router or softmax_choice_bias; NULL: none
     struct expert_weights *experts;  // (n_experts, or 1 where the layer is dense)
     const float *router_scale;       // (n_experts), of their weights; NULL: none
     struct expert_weights shared;    // of all tokens, beside those; up.data NULL: none

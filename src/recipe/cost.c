@@ -80,8 +80,7 @@ static struct cost own_cost(const struct step *step, const struct model_config *
     case OP_EXPERTS:
         return experts_cost(step, c);
     case OP_JOIN:
-        return (struct cost){vector_bytes(w->shared_post_norm, c->hidden_dim) + vector_bytes(w->ffn_post_norm, c->hidden_dim),
-                             0};
+        return (struct cost){vector_bytes(w->shared_post_norm, c->hidden_dim), 0};
     case OP_SCALE:
         return (struct cost){sizeof *w->scale, 0};
     default:

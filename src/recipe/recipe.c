@@ -133,9 +133,8 @@ static void attention(struct recipe_writer *out)
 
 // ------------------------------------------------------------------------------------------ feed-forward
 
-// Those that a token goes through of many. Where they have norms of their own, their sum is joined to the shared expert's,
-// later.
-static void chosen_experts(struct recipe_writer *out, bool ends_block)
+// Those that a token goes through of many. What is to be normalised behind them (joined) is not added to x yet.
+static void chosen_experts(struct recipe_writer *out, bool joined, bool ends_block)
 {
     const struct model_config *c = out->config;
     const struct layer_weights *w = out->w;
@@ -150,12 +149,11 @@ static void chosen_experts(struct recipe_writer *out, bool ends_block)
                                 .n_experts = c->n_experts,
                                 .n_active = c->n_active_experts,
                                 .raw_weights = c->raw_expert_weights,
-                                .traits = (c->expert_norms ? TRAIT_BARE : 0u) | (c->n_expert_groups ? TRAIT_GROUPS : 0u) |
-                                          (c->expert_eps > 0 ? TRAIT_SUM : 0u),
+                                .traits = (c->expert_norms ? TRAIT_BARE : 0u) | (c->n_expert_groups ? TRAIT_GROUPS : 0u),
                                 .observed = NOT_OBSERVED});
     put_step(out, (struct step){.op = OP_EXPERTS,
                                 .in = BUFFER_X,
-                                .out = {c->expert_norms ? BUFFER_EXPERT_SUM : BUFFER_X},
+                                .out = {joined ? BUFFER_EXPERT_SUM : BUFFER_X},
                                 .norm = c->expert_norms ? w->expert_norm : w->ffn_norm,
                                 .post_norm = w->expert_post_norm,
                                 .weights = w,
@@ -176,21 +174,24 @@ static void feed_forward(struct recipe_writer *out)
     const struct model_config *c = out->config;
     const struct layer_weights *w = out->w;
     const bool chosen = config_has_experts(c, out->layer), shared = chosen && c->shared_ffn_dim > 0;
+    const bool joined = chosen && w->ffn_post_norm;
     const struct expert_weights *ffn = chosen ? &w->shared : &w->experts[0];
     if ((shared || !chosen) && !c->parallel)
         units(out, ffn);
     if (shared && c->shared_gate)
         put_step(out, (struct step){.op = OP_WEIGH, .in = BUFFER_X, .out = {BUFFER_UNITS}, .norm = w->ffn_norm, .weights = w});
     if (chosen)
-        chosen_experts(out, !shared);
-    if (shared && c->expert_norms)
+        chosen_experts(out, joined, !shared && !joined);
+    if (joined)
         put_step(out, (struct step){.op = OP_JOIN,
                                     .w = {&ffn->down},
-                                    .n_w = 1,
-                                    .in = BUFFER_UNITS,
+                                    .bias = {ffn->down_bias},
+                                    .n_w = shared,
+                                    .in = shared ? BUFFER_UNITS : BUFFER_EXPERT_SUM,
                                     .out = {BUFFER_X},
+                                    .post_norm = w->ffn_post_norm,
                                     .weights = w,
-                                    .observed = observed_input(out, INPUT_DOWN),
+                                    .observed = shared ? observed_input(out, INPUT_DOWN) : NOT_OBSERVED,
                                     .ends_block = true});
     else if (shared || !chosen)
         put_add(out, &ffn->down, ffn->down_bias, BUFFER_UNITS, w->ffn_post_norm, observed_input(out, INPUT_DOWN), true);

@@ -168,7 +168,7 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
         l->o_bias = random_vector(m, c->hidden_dim, 0, 0.5);
     if (experts)
         l->router = random_matrix(m, DTYPE_FP32, c->n_experts, c->hidden_dim);
-    if (experts && c->sigmoid_router)
+    if (experts && (c->sigmoid_router || c->softmax_choice_bias))
         l->router_choice_bias = random_vector(m, c->n_experts, 0, 0.3);
     if (experts && c->shared_ffn_dim) {
         if (!c->ungated)

@@ -268,11 +268,12 @@ static void reference_experts(const struct reference *r, int layer, const double
     const struct model_config *c = &r->model->config;
     const struct layer_weights *w = &r->model->weights.layers[layer];
     const float *bias = w->router_choice_bias;
-    double p[64], sum = c->expert_eps, all = 0;
+    double p[64], sum = c->softmax_choice_bias ? 0 : c->expert_eps, all = 0;
     reference_product(p, &w->router, w->router_bias, of);
     for (int e = 0; e < c->n_experts; e++)
-        all += p[e] = bias ? 1 / (1 + exp(-p[e])) : exp(p[e]);
-    all = bias ? 1 : all;
+        all += p[e] = c->sigmoid_router ? 1 / (1 + exp(-p[e])) : exp(p[e]);
+    for (int e = 0; e < c->n_experts && !c->sigmoid_router; e++)
+        p[e] /= all;
     int chosen[64];
     for (int i = 0; i < c->n_active_experts; i++) {
         chosen[i] = -1;
@@ -285,10 +286,13 @@ static void reference_experts(const struct reference *r, int layer, const double
         }
         sum += p[chosen[i]];
     }
+    if (c->raw_expert_weights)
+        sum = 1;
+    else if (c->softmax_choice_bias)
+        sum = fmax(sum, c->expert_eps);
     for (int i = 0; i < c->n_active_experts; i++) {
         const double scale = (c->expert_scale > 0 ? c->expert_scale : 1) * (w->router_scale ? w->router_scale[chosen[i]] : 1);
-        reference_expert(r, layer, INPUT_EXPERTS + 2 * chosen[i], &w->experts[chosen[i]], h,
-                         p[chosen[i]] / (c->raw_expert_weights ? all : sum) * scale, x);
+        reference_expert(r, layer, INPUT_EXPERTS + 2 * chosen[i], &w->experts[chosen[i]], h, p[chosen[i]] / sum * scale, x);
     }
 }
 

@@ -39,7 +39,7 @@ static inline void shared_kinds(struct model_config kinds[N_SHARED_KINDS])
     kinds[7].kinds[1].sliding_window = 7;
     kinds[8].n_experts = 5;
     kinds[8].n_active_experts = 2;
-    kinds[8].router_bias = kinds[8].mlp_bias = true;
+    kinds[8].router_bias = kinds[8].mlp_bias = kinds[8].softmax_choice_bias = kinds[8].norms_after = true;
     kinds[9].n_experts = 6;
     kinds[9].n_active_experts = 3;
     kinds[9].expert_ffn_dim = 128;
@@ -57,6 +57,7 @@ static inline void shared_kinds(struct model_config kinds[N_SHARED_KINDS])
     kinds[12].n_expert_groups = 3;
     kinds[12].n_active_groups = 2;
     kinds[12].expert_eps = 0.3f;
+    kinds[12].norms_around = true;
 }
 
 // With layers that only ranks on CPUs share.

@@ -425,7 +425,9 @@ static void test_refused(void **state)
         {"\"n_active_experts\":2", "\"n_active_experts\":0", "'config.n_active_experts': found 0, expected 1 to 4"},
         {"\"n_active_experts\":2", "\"n_active_experts\":5", "'config.n_active_experts': found 5, expected 1 to 4"},
         {"\"bos\":1", "\"router_bias\":1,\"bos\":1", "'config.router_bias': found a number, expected a bool"},
-        {"\"bos\":1", "\"norms_after\":true,\"bos\":1", "'config.norms_after': found true beside experts"},
+        {"\"bos\":1", "\"softmax_choice_bias\":true,\"sigmoid_router\":true,\"bos\":1",
+         "'config.softmax_choice_bias': found beside sigmoid_router"},
+        {"\"bos\":1", "\"softmax_choice_bias\":true,\"bos\":1", "tensor 'layers.0.router_choice_bias' is missing"},
         {"\"bos\":1", "\"dense_layers\":[2],\"bos\":1", "'config.dense_layers': expected layers from 0 to 1"},
         {"\"bos\":1", "\"dense_layers\":[1,1],\"bos\":1", "'config.dense_layers': expected layers from 0 to 1"},
     };

@@ -335,7 +335,7 @@ static void test_experts_with_norms(void **state)
     close_all(&o);
     built_free(&file);
     static const struct damage damages[] = {
-        {"\"expert_norms\":true,", "", "'config.norms_around': found true beside experts"},
+        {"\"expert_norms\":true,", "", "tensor 'layers.0.expert_norm' has no place"},
         {"\"norms_around\":true,", "", "'config.expert_norms': expected with norms_around and shared_ffn_dim"},
         {"\"name\":\"layers.0.router_scale\"", "\"name\":\"layers.0.router_scile\"",
          "tensor 'layers.0.router_scale' is missing"},

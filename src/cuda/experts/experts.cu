@@ -48,7 +48,7 @@ size_t experts_scratch_bytes(const struct model_config *config, int most_tokens)
 
 // ------------------------------------------------------------------------------------------ routing
 
-// Block (expert, token): one logit, of rmsnorm(x[t]).
+// Block (expert, token): one logit, of rmsnorm(x[t]), or x[t] where norm is NULL.
 template <class T>
 static __global__ void router_kernel(float *logits, const T *router, const float *bias, const float *x, const float *norm,
                                      float eps, int dim)
@@ -63,14 +63,14 @@ static __global__ void router_kernel(float *logits, const T *router, const float
 #pragma unroll 8
     for (int i = (int)threadIdx.x; i < dim; i += ROUTER_THREADS) {
         const float value = __ldcg(from + i);
-        product = fmaf(value * norm[i], to_float(w[i]), product);
+        product = fmaf(norm ? value * norm[i] : value, to_float(w[i]), product);
         square = fmaf(value, value, square);
     }
     product = block_sum(product, products);
     square = block_sum(square, squares);
     if (threadIdx.x == 0)
         logits[(size_t)blockIdx.y * gridDim.x + blockIdx.x] =
-            product / sqrtf(square / (float)dim + eps) + (bias ? bias[blockIdx.x] : 0.0f);
+            (norm ? product / sqrtf(square / (float)dim + eps) : product) + (bias ? bias[blockIdx.x] : 0.0f);
 }
 
 __device__ __forceinline__ float sigmoid(float x)
@@ -95,7 +95,33 @@ struct expert_rule {
     const float *weight_scale;
     int n_groups, n_active_groups;
     float eps;
+    bool softmax;
 };
+
+// What turns a token's logits into scores, with choice_bias: sigmoids, or the softmax, whose largest logit and sum these are.
+struct score_rule {
+    bool softmax;
+    float max, sum;
+};
+
+__device__ static inline float score_of(const struct score_rule &rule, float logit)
+{
+    return rule.softmax ? expf(logit - rule.max) / rule.sum : sigmoid(logit);
+}
+
+__device__ static inline struct score_rule score_rule_of(const float *logits, const struct expert_rule &rule)
+{
+    struct score_rule scores = {rule.softmax, -INFINITY, 0};
+    if (!rule.softmax)
+        return scores;
+    for (int e = (int)threadIdx.x; e < rule.n_experts; e += CHOOSE_THREADS)
+        scores.max = fmaxf(scores.max, logits[e]);
+    scores.max = warp_max(scores.max);
+    for (int e = (int)threadIdx.x; e < rule.n_experts; e += CHOOSE_THREADS)
+        scores.sum += expf(logits[e] - scores.max);
+    scores.sum = warp_sum(scores.sum);
+    return scores;
+}
 
 // Experts outside of the best groups come to rate lowest. best: (n_groups).
 __device__ static inline void keep_groups(float *ratings, float *best, const struct expert_rule &rule)
@@ -118,8 +144,8 @@ __device__ static inline void keep_groups(float *ratings, float *best, const str
 }
 
 // Block t chooses the n_active largest of token t's logits (the lower index of equals) and sorts them by index. Their weights
-// are the softmax over them, or over all where it is to be raw. With choice_bias: the best by the sum of that and the sigmoid;
-// weights are the sigmoids, divided by their sum and eps, or raw. All are multiplied by scale, and each expert's by its own.
+// are the softmax over them, or over all where it is to be raw. With choice_bias: the best by the sum of that and the score;
+// weights are the scores, divided by their sum, or raw. All are multiplied by scale, and each expert's by its own.
 // Dynamic shared memory: (n_experts) what each is chosen by, (n_experts) how many come before it, (n_groups).
 static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, const struct expert_rule rule)
 {
@@ -131,8 +157,9 @@ static __global__ void choose_kernel(struct expert_choice *choices, const float 
     grid_dependency_wait();
     logits += (size_t)blockIdx.x * n_experts;
     choices += (size_t)blockIdx.x * n_active;
+    const struct score_rule scores = score_rule_of(logits, rule);
     for (int e = (int)threadIdx.x; e < n_experts; e += CHOOSE_THREADS)
-        ratings[e] = choice_bias ? sigmoid(logits[e]) + choice_bias[e] : logits[e];
+        ratings[e] = choice_bias ? score_of(scores, logits[e]) + choice_bias[e] : logits[e];
     __syncthreads();
     if (rule.n_groups > 0)
         keep_groups(ratings, ratings + 2 * n_experts, rule);
@@ -147,17 +174,20 @@ static __global__ void choose_kernel(struct expert_choice *choices, const float 
             choices[n++].expert = e;
     for (int e = 0; n < n_active; e++) // only where NaN logits compare with nothing
         choices[n++].expert = e;
-    float max = -INFINITY, sum = choice_bias ? rule.eps : 0;
+    float max = -INFINITY, sum = rule.softmax ? 0 : rule.eps;
     for (int i = 0; i < n_active; i++)
         max = fmaxf(max, logits[choices[i].expert]);
     for (int i = 0; i < n_active; i++)
-        sum += choices[i].weight = choice_bias ? sigmoid(logits[choices[i].expert]) : expf(logits[choices[i].expert] - max);
+        sum += choices[i].weight =
+            choice_bias ? score_of(scores, logits[choices[i].expert]) : expf(logits[choices[i].expert] - max);
     if (rule.raw && choice_bias) {
         sum = 1;
     } else if (rule.raw) {
         sum = 0;
         for (int e = 0; e < n_experts; e++)
             sum += expf(logits[e] - max);
+    } else if (rule.softmax) {
+        sum = fmaxf(sum, rule.eps);
     }
     for (int i = 0; i < n_active; i++)
         choices[i].weight =
@@ -184,7 +214,7 @@ static yalm_status route(const struct experts *e, const struct experts_scratch *
         return no_kernel(e->router.dtype, error);
     const struct expert_rule rule = {
         e->n_experts,    e->n_active, e->raw_weights,     e->choice_bias, e->scale > 0 ? e->scale : 1.0f,
-        e->weight_scale, e->n_groups, e->n_active_groups, e->eps_of_sum};
+        e->weight_scale, e->n_groups, e->n_active_groups, e->eps_of_sum,  e->softmax_scores};
     return LAUNCH(error, choose_kernel, n, CHOOSE_THREADS, sizeof(float) * (2 * e->n_experts + e->n_groups), stream, s->choices,
                   s->logits, rule);
 }

@@ -102,6 +102,12 @@ yalm_status scale_stream(float *x, const float *factor, size_t n, cudaStream_t s
     return LAUNCH(error, scale_stream_kernel, blocks, SCALE_THREADS, 0, stream, x, factor, n);
 }
 
+// rmsnorm(x) norm, by its factor; x where norm is NULL, and 0 where x is.
+__device__ static inline float part_of(const float *x, size_t at, float factor, const float *norm, int i)
+{
+    return !x ? 0.0f : norm ? x[at + i] * factor * norm[i] : x[at + i];
+}
+
 // Block t.
 static __global__ void join_experts_kernel(float *x, const float *shared, float *sum, const float *shared_norm,
                                            const float *sum_norm, const float *norm, float eps, int dim)
@@ -114,18 +120,18 @@ static __global__ void join_experts_kernel(float *x, const float *shared, float 
     const size_t at = (size_t)blockIdx.x * dim;
     float of_shared = 0, of_sum = 0, of_both = 0;
     for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) {
-        of_shared = fmaf(shared[at + i], shared[at + i], of_shared);
+        of_shared = shared ? fmaf(shared[at + i], shared[at + i], of_shared) : 0.0f;
         of_sum = fmaf(sum[at + i], sum[at + i], of_sum);
     }
     const float shared_scale = 1.0f / sqrtf(block_sum(of_shared, shared_sums) / (float)dim + eps),
                 sum_scale = 1.0f / sqrtf(block_sum(of_sum, sum_sums) / (float)dim + eps);
     for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) {
-        const float both = shared[at + i] * shared_scale * shared_norm[i] + sum[at + i] * sum_scale * sum_norm[i];
+        const float both = part_of(shared, at, shared_scale, shared_norm, i) + part_of(sum, at, sum_scale, sum_norm, i);
         of_both = fmaf(both, both, of_both);
     }
     const float scale = 1.0f / sqrtf(block_sum(of_both, both_sums) / (float)dim + eps);
     for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) {
-        const float both = shared[at + i] * shared_scale * shared_norm[i] + sum[at + i] * sum_scale * sum_norm[i];
+        const float both = part_of(shared, at, shared_scale, shared_norm, i) + part_of(sum, at, sum_scale, sum_norm, i);
         x[at + i] += both * scale * norm[i];
         sum[at + i] = 0;
     }

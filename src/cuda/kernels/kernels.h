@@ -145,7 +145,8 @@ yalm_status gate_inputs(void *y, enum dtype type, const float *gate, const float
                         yalm_error *error);
 // x[i] *= *factor.
 yalm_status scale_stream(float *x, const float *factor, size_t n, cudaStream_t stream, yalm_error *error);
-// x[t] += rmsnorm(rmsnorm(shared[t]) shared_norm + rmsnorm(sum[t]) sum_norm) norm, and sum becomes 0; all (n, dim).
+// x[t] += rmsnorm(rmsnorm(shared[t]) shared_norm + rmsnorm(sum[t]) sum_norm) norm, and sum becomes 0; all (n, dim). shared NULL:
+// the sum alone; shared_norm or sum_norm NULL: as it is.
 yalm_status join_experts(float *x, const float *shared, float *sum, const float *shared_norm, const float *sum_norm,
                          const float *norm, float eps, int n, int dim, cudaStream_t stream, yalm_error *error);
 
@@ -206,7 +207,7 @@ yalm_status multiply_heads(void *y, enum dtype type, const float *x, int x_dim, 
 // to[t] += Σ_e weight_e expert_e(rmsnorm(x[t])), to may be x, over the n_active best of the router's choice (the rules of
 // cpu/experts.c), for n tokens. Only chosen experts are read, each once; the host takes no part.
 struct experts {
-    const float *norm; // (hidden_dim)
+    const float *norm; // (hidden_dim); NULL: x as it is
     float eps;
     struct matrix router;                 // (n_experts, hidden_dim)
     const struct expert_weights *experts; // (n_experts), host memory; without a gate the one matrix is `gate`, up.dtype U8
@@ -224,6 +225,7 @@ struct experts {
     // its best two together.
     int n_groups = 0, n_active_groups = 0; // 0: among all
     float eps_of_sum = 0;                  // is added to the sum that weights are divided by, with choice_bias
+    bool softmax_scores = false; // with choice_bias: scores are the softmax, not sigmoids; eps_of_sum is the least sum
 };
 size_t experts_scratch_bytes(const struct model_config *config, int most_tokens);
 yalm_status experts_run(float *to, const float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream,

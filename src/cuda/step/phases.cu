@@ -206,7 +206,9 @@ static struct step_router router_of(const struct step_writer *w, const struct st
             step->raw_weights,
             step->number > 0 ? step->number : 1.0f,
             of->router_choice_bias,
-            of->router_scale};
+            of->router_scale,
+            w->s->config->expert_eps,
+            w->s->config->softmax_choice_bias};
 }
 
 // A phase for the units of all experts that the token has chosen; then one for each of these, which adds to what the one before

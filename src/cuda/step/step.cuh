@@ -81,6 +81,8 @@ struct step_router {
     bool raw;
     float scale;
     const float *choice_bias, *weight_scale;
+    float eps;
+    bool softmax;
 };
 
 // A recurrent layer: see struct delta.

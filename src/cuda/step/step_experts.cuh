@@ -20,10 +20,10 @@ __device__ __forceinline__ float step_logit(const struct step_router &r, int exp
     return told_wait(r.logits + expert, step_parity(r.words, launch));
 }
 
-// What an expert counts: its sigmoid, or its part of a softmax.
+// What an expert counts: its sigmoid, or its part of a softmax, undivided.
 __device__ __forceinline__ float step_expert_weight(const struct step_router &r, float logit, float max)
 {
-    return r.choice_bias ? 1.0f / (1.0f + expf(-logit)) : expf(logit - max);
+    return r.choice_bias && !r.softmax ? 1.0f / (1.0f + expf(-logit)) : expf(logit - max);
 }
 
 // The experts with the n_active best ratings: lane i's is the i-th of them. Each lane looks after every 32nd expert.
@@ -61,19 +61,21 @@ __device__ __forceinline__ void step_choose(struct step_choice *to, float *ratin
     const int lane = (int)threadIdx.x % 32;
     float max = -INFINITY, all = 0;
     for (int e = lane; e < r.n_experts; e += 32) {
-        const float logit = step_logit(r, e, launch);
-        ratings[e] = r.choice_bias ? step_expert_weight(r, logit, 0) + __ldg(r.choice_bias + e) : logit;
-        max = fmaxf(max, logit);
+        ratings[e] = step_logit(r, e, launch);
+        max = fmaxf(max, ratings[e]);
     }
     max = warp_max(max);
+    for (int e = lane; e < r.n_experts && (r.raw || r.softmax); e += 32)
+        all += step_expert_weight(r, ratings[e], max);
+    all = warp_sum(all);
+    const float divisor = r.softmax ? all : 1.0f;
+    for (int e = lane; e < r.n_experts && r.choice_bias; e += 32)
+        ratings[e] = step_expert_weight(r, ratings[e], max) / divisor + __ldg(r.choice_bias + e);
     __syncwarp();
     const int mine = step_choose_best(ratings, r.n_experts, r.n_active);
-    float weight = lane < r.n_active ? step_expert_weight(r, step_logit(r, mine, launch), max) : 0.0f;
-    if (r.raw && !r.choice_bias)
-        for (int e = lane; e < r.n_experts; e += 32)
-            all += step_expert_weight(r, ratings[e], max);
-    const float sum = warp_sum(r.raw ? all : weight);
-    weight *= r.scale / (r.raw && r.choice_bias ? 1.0f : sum);
+    float weight = lane < r.n_active ? step_expert_weight(r, step_logit(r, mine, launch), max) / divisor : 0.0f;
+    const float sum = warp_sum(weight);
+    weight *= r.scale / (r.raw ? r.choice_bias ? 1.0f : all : r.softmax ? fmaxf(sum, r.eps) : sum + r.eps);
     int place = 0; // how many come before
     for (int i = 0; i < r.n_active; i++)
         place += __shfl_sync(0xffffffffu, mine, i) < mine;
