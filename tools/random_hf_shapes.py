@@ -110,7 +110,7 @@ def gemma4_shapes(c):
 
 def norms_before(c, p):
     dim, kind = c["hidden_size"], c["model_type"]
-    names = ["post_feedforward" if kind in ("olmo2", "olmo3", "exaone4") else "input"]
+    names = ["post_feedforward" if kind in ("olmo2", "olmo3", "exaone4", "flex_olmo") else "input"]
     names += ["post_self_attn", "post_mlp"] if kind == "glm4" else []
     names += ["pre_feedforward", "post_feedforward"] if kind in ("gemma2", "gemma3_text") else []
     return {p + f"{name}_layernorm.weight": (dim,) for name in names}
@@ -192,7 +192,7 @@ def attention_shapes(c, p, recurrent):
             shapes[p + f"self_attn.{name}_proj.bias"] = (rows,)
     if kind == "granite_swa":
         shapes[p + "self_attn.sinks"] = (c["num_attention_heads"],)
-    if kind in ("olmo2", "olmo3", "olmoe", "minimax_m2"):
+    if kind in ("olmo2", "olmo3", "olmoe", "flex_olmo", "minimax_m2"):
         shapes |= {p + "self_attn.q_norm.weight": (q,), p + "self_attn.k_norm.weight": (kv,)}
     elif kind.startswith("hunyuan"):
         shapes |= {p + f"self_attn.{name}_layernorm.weight": (hd,) for name in ("query", "key")}
@@ -233,6 +233,15 @@ def glm4_experts(c, p):
     for e in range(n):
         shapes |= gate_up_down(p + f"mlp.experts.{e}.", width, dim)
     return shapes | gate_up_down(p + "mlp.shared_experts.", width * c["n_shared_experts"], dim)
+
+
+def ernie_experts(c, p):
+    """The same under names of their own, and a row that all biases are."""
+    usual = dict(n_routed_experts=c["moe_num_experts"], n_shared_experts=c["moe_num_shared_experts"])
+    shapes = glm4_experts(c | usual, p)
+    return shapes | {
+        p + "mlp.moe_statics.e_score_correction_bias": (1, *shapes.pop(p + "mlp.gate.e_score_correction_bias"))
+    }
 
 
 def kimi_experts(c, p):
@@ -313,6 +322,9 @@ def ffn_shapes(c, p, i):
         return granite_experts(c, p)
     if kind == "hunyuan_v1_moe":
         return hunyuan_experts(c, p)
+    if kind == "ernie4_5_moe":
+        routed = c["moe_layer_start_index"] <= i <= c["moe_layer_end_index"] and (i + 1) % c["moe_layer_interval"] == 0
+        return ernie_experts(c, p) if routed else gate_up_down(p + "mlp.", ffn, dim)
     if kind == "hy_v3" and i > 0:
         return hy_v3_experts(c, p)
     if "num_local_experts" in c:

@@ -27,7 +27,7 @@ import cases
 # Whose logits of routers decide which experts are chosen; transformers gives them out.
 ROUTERS = (
     "mixtral", "qwen2_moe", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "gpt_oss", "granitemoe", "granitemoeshared",
-    "olmoe", "mellum", "hunyuan_v1_moe",
+    "olmoe", "mellum", "flex_olmo", "hunyuan_v1_moe",
 )  # fmt: skip
 
 

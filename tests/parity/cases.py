@@ -282,7 +282,7 @@ def make_cases():
 
 
 def has_experts(case):
-    return bool({"num_local_experts", "num_experts", "n_routed_experts"} & set(case.config or {}))
+    return bool({"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"} & set(case.config or {}))
 
 
 CASES = make_cases()

@@ -36,6 +36,7 @@ LATER = {
     "norms_around",
     "router_bias",
     "sigmoid_router",
+    "softmax_choice_bias",
     "expert_scale",
     "expert_eps",
     "shared_ffn_dim",
@@ -351,7 +352,7 @@ def mlp_tensors(dim, ffn, p, weights):
 def expert_tensors(c, p, weights, exact):
     dim, wide = c["hidden_dim"], c.get("expert_ffn_dim") or c["ffn_dim"]
     table = {p + "router": ((c["n_experts"], dim), exact)}
-    if c.get("sigmoid_router"):
+    if c.get("sigmoid_router") or c.get("softmax_choice_bias"):
         table[p + "router_choice_bias"] = ((c["n_experts"],), exact)
     if "shared_ffn_dim" in c:
         table.update(mlp_tensors(dim, c["shared_ffn_dim"], f"{p}shared.", weights))

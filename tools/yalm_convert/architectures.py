@@ -7,7 +7,7 @@ those that are other architectures'.
 
 from dataclasses import dataclass
 
-from . import kda, mamba, tencent
+from . import kda, mamba, routed, tencent
 from .classic import ROWS
 from .convolution import KEYS, NAMES, TOLD
 from .encoders import BERT_FACTS, BERT_NAMES, MODERN_FACTS, MODERN_NAMES, NOMIC
@@ -438,7 +438,8 @@ ARCHITECTURES = {
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }
-for rows in (ROWS, mamba.ROWS, NOMIC, kda.rows(DEEPSEEK_V3), tencent.rows(LLAMA, DEEPSEEK_V3)):
+BASES = (ROWS, mamba.ROWS, NOMIC, kda.rows(DEEPSEEK_V3), tencent.rows(LLAMA, DEEPSEEK_V3), routed.rows(ERNIE4_5, OLMO2))
+for rows in BASES:
     for name, row in rows.items():
         ARCHITECTURES[name] = Architecture(**{**row, "changes": Changes(**row.get("changes", {}))})
 

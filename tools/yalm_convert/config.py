@@ -22,6 +22,7 @@ from .multimodal import is_whole, text_config
 from .plan import UNCHANGED, Changes
 from .recurrent import attention_keys, has_recurrent, read_recurrent
 from .refused import why_not
+from .routed import read_dense
 from .source import alike, locate, read_json, shown
 from .tokenizer import TokenizerData
 
@@ -425,17 +426,7 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
     if experts is None:
         raise keys.error("n_routed_experts: found nothing, expected an integer")
     width = keys.integer("moe_intermediate_size", keys.defaults["moe_intermediate_size"], 1, 1 << 20)
-    step = keys.integer("decoder_sparse_step", 1, 1, 1 << 10)
-    dense = keys.values.get("mlp_only_layers") or []
-    if not isinstance(dense, list) or not all(_is_integer(layer) for layer in dense):
-        raise keys.error(f"mlp_only_layers: found {shown(dense)}, expected layers")
-    n = facts["n_layers"]
-    first = keys.integer("first_k_dense_replace", keys.defaults.get("first_k_dense_replace", 0), 0)
-    dense = [layer for layer in range(n) if layer < first or layer in dense or (layer + 1) % step]
-    typed = _dense_types(keys, n)
-    dense = dense if typed is None else typed
-    if len(dense) == n:
-        raise keys.error("mlp_only_layers and decoder_sparse_step leave no layer with experts, which is not supported")
+    dense = read_dense(keys, facts["n_layers"])
     found = {
         "n_experts": experts,
         "n_active_experts": _active(keys, experts),
@@ -452,16 +443,6 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
         key = "shared_expert_intermediate_size"
         found["shared_ffn_dim"] = keys.integer(key, keys.defaults[key], 1, 1 << 20)
     return found
-
-
-def _dense_types(keys: Keys, n: int) -> Optional[list]:
-    """Layers that mlp_layer_types has without experts."""
-    types = keys.values.get("mlp_layer_types") if "mlp_layer_types" in keys.defaults else None
-    if types is not None and (
-        not isinstance(types, list) or len(types) != n or any(kind not in ("dense", "sparse") for kind in types)
-    ):
-        raise keys.error(f"mlp_layer_types: found {shown(types)}, expected 'dense' or 'sparse' for each of {n} layers")
-    return None if types is None else [layer for layer, kind in enumerate(types) if kind == "dense"]
 
 
 def _groups(keys: Keys, by_softmax: bool) -> dict:
@@ -490,7 +471,7 @@ def _scored_experts(keys: Keys, width: int) -> dict:
     if scale != 1:
         found["expert_scale"] = scale
     if keys.defaults.get("expert_eps") and keys.flag("norm_topk_prob", True):
-        found["expert_eps"] = keys.defaults["expert_eps"]
+        found["expert_eps"] = keys.number("expert_eps", keys.defaults["expert_eps"], 1.2e-38, 1)
     if shared:
         found["shared_ffn_dim"] = shared * width
     if "moe_shared_expert_intermediate_size" in keys.defaults:  # Nemotron's, whatever their number

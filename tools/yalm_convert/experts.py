@@ -24,8 +24,11 @@ def plan_experts(planner, name: str, stored: str) -> None:
         ("w1", "w3", "w2") if block.endswith("moe") else ("gate_proj", "up_proj", "down_proj")
     )
     planner.exact(f"{name}.router", planner.take(router, (n, dim)))
-    if planner.config.get("sigmoid_router"):
-        planner.exact(f"{name}.router_choice_bias", planner.take(f"{block}.gate.e_score_correction_bias", (n,)))
+    if planner.config.get("sigmoid_router") or planner.config.get("softmax_choice_bias"):
+        bias = f"{block}.gate.e_score_correction_bias"
+        if getattr(planner.left.get(bias), "shape", None) == (1, n):  # Ernie's
+            planner.left[bias] = planner.left[bias].part(0, (n,))
+        planner.exact(f"{name}.router_choice_bias", planner.take(bias, (n,)))
     shared = planner.config.get("shared_ffn_dim", 0)
     shared_name = f"{block}.shared_expert" + ("" if planner.config.get("shared_gate") else "s")
     if f"{shared_name}.gate_up_proj.weight" in planner.left:

@@ -113,9 +113,9 @@ def config_values(file: GgufFile, warnings: list) -> dict:
     values: dict = {"architectures": [family.architecture], **family.always}
     for key, value in file.settings.items():
         short = key[len(prefix) :] if key.startswith(prefix) else None
-        if short in keys:
+        if keys.get(short):
             values[keys[short]] = _number(value)
-        elif short is not None and short not in OTHERS:
+        elif short is not None and short not in (*keys, *OTHERS):
             warnings.append(f"{file.path}: setting {shown(key)} is not known, and ignored")
     if "token_embd.weight" not in file.entries:
         raise ModelError(f"{file.path}: no tensor 'token_embd.weight': not a whole model")

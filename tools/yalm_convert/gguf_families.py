@@ -129,6 +129,15 @@ FAMILIES = {
     "gemma": Family("GemmaForCausalLM"),
     "chatglm": Family("GlmForCausalLM", names={"ffn_up": "mlp.gate_up_proj"}),
     "ernie4_5": Family("Ernie4_5ForCausalLM"),
+    "ernie4_5-moe": Family(
+        "Ernie4_5_MoeForCausalLM",
+        settings={
+            **OWN_EXPERTS,
+            "interleave_moe_layer_step": "decoder_sparse_step",
+            "expert_shared_feed_forward_length": None,  # it follows from the others
+        },
+        names={**CHOICE, **SHARED},
+    ),
     "seed_oss": Family("SeedOssForCausalLM", names={"post_attention_norm": "post_attention_layernorm"}),
     "exaone4": Family("Exaone4ForCausalLM", always={"sliding_window": None}, names=BEHIND),
     "qwen2vl": Family("Qwen2ForCausalLM"),

@@ -36,7 +36,7 @@ MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, "q8", "q6", "q5", "q4", "q3", "q2
 CLASSIFIER = {"q5": "q6", "q4": "q6", "q3": "q6", "q2": "q6"}
 LOOKED_UP = {"q4": "q5", "q3": "q5", "q2": "q5"}  # for layers, beside the embedding
 INPUTS = {"q6": "q8", "q5": "q8", "q4": "q8", "q3": "q8", "q2": "q8"}  # small matrices, of which nothing is measured
-FURTHER = "mtp."  # heads that guess further tokens: what plan_mtp() leaves
+FURTHER = ("mtp.", "model.mtp_")  # heads that guess further tokens: what plan_mtp() leaves
 # Follow from config.json.
 IGNORED = (
     ".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached", ".self_attn.bias", ".self_attn.masked_bias",

@@ -13,8 +13,6 @@ LACKING = {
     "lightning attention": "minimaxforcausallm minimaxm1 minimaxtext",
     "this order of LayerNorm or of q, k and v": "codegen gptneoforcausallm olmoforcausallm opt persimmon phimoe xglm",
     "this activation of MLPs without a gate": "nemotronforcausallm nemotronnas",
-    "experts between norms that stand behind the blocks": "flexolmo",
-    "a bias beside the softmax that chooses experts": "ernie45moe",
     "this kind of encoder": (
         "albert camembert deberta distilbert electra embeddinggemma eurobert gte jinabert modernbertdecoder mpnet neobert "
         "nomicbertmoe nomicbertfor roberta"

@@ -1,0 +1,77 @@
+"""Rows of architectures.py with experts in the frame of dense models: ERNIE 4.5's and FlexOlmo; and which layers are
+without experts."""
+
+from typing import Optional
+
+from .source import shown
+
+ERNIE_NAMES = (  # as files have it, and as transformers does
+    (".mlp.moe_statics.e_score", ".mlp.gate.e_score"),
+    (".mlp.gate.moe_statics.e_score", ".mlp.gate.e_score"),
+)
+ERNIE_KEYS = (
+    ("moe_k", ("num_experts_per_tok",)),
+    ("moe_num_experts", ("num_experts",)),
+    ("moe_num_shared_experts", ("n_shared_experts",)),
+    ("moe_layer_start_index", ("first_k_dense_replace",)),
+    ("moe_layer_interval", ("decoder_sparse_step",)),
+    ("moe_norm_min", ("expert_eps",)),
+)
+ERNIE = {
+    "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 28, "num_attention_heads": 20,
+    "num_key_value_heads": 4, "head_dim": None, "moe_intermediate_size": 1536, "num_experts": 64,
+    "num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1, "moe_layer_end_index": -1,
+    "decoder_sparse_step": 1, "scoring_func": "softmax", "expert_eps": 1e-12,
+}  # fmt: skip
+FLEX_OLMO = {
+    "vocab_size": 100352, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 5e5, "num_local_experts": 7,
+    "num_experts_per_tok": 5, "norm_topk_prob": False,
+}  # fmt: skip
+
+
+def rows(ernie: dict, olmo: dict) -> dict:
+    """Rows of architectures.py. ernie, olmo: the defaults of what is no otherwise than in ERNIE 4.5 and OLMo 2."""
+    return {
+        "Ernie4_5_MoeForCausalLM": dict(
+            model_type="ernie4_5_moe",
+            defaults=ernie | ERNIE,
+            facts=("softmax_choice_bias",),
+            changes={"pairs": True, "names": ERNIE_NAMES},
+            keys=ERNIE_KEYS,
+            told=(("use_bias", False), ("use_rmsnorm", True)),
+        ),
+        "FlexOlmoForCausalLM": dict(
+            model_type="flex_olmo",
+            defaults=olmo | FLEX_OLMO,
+            biases=("attention_bias",),
+            facts=("norms_after", "whole_qk_norm"),
+            keys=(("num_experts", ("num_local_experts",)),),
+        ),
+    }
+
+
+def read_dense(keys, n: int) -> list:
+    """Layers without experts, of n."""
+    step = keys.integer("decoder_sparse_step", 1, 1, 1 << 10)
+    named = keys.values.get("mlp_only_layers") or []
+    if not isinstance(named, list) or not all(type(layer) is int for layer in named):
+        raise keys.error(f"mlp_only_layers: found {shown(named)}, expected layers")
+    first = keys.integer("first_k_dense_replace", keys.defaults.get("first_k_dense_replace", 0), 0)
+    last = keys.integer("moe_layer_end_index", -1, -1) if "moe_layer_end_index" in keys.defaults else -1
+    last = n - 1 if last == -1 else last
+    dense = [layer for layer in range(n) if not first <= layer <= last or layer in named or (layer + 1) % step]
+    typed = _dense_types(keys, n)
+    dense = dense if typed is None else typed
+    if len(dense) == n:
+        raise keys.error("mlp_only_layers and decoder_sparse_step leave no layer with experts, which is not supported")
+    return dense
+
+
+def _dense_types(keys, n: int) -> Optional[list]:
+    """Layers that mlp_layer_types has without experts."""
+    types = keys.values.get("mlp_layer_types") if "mlp_layer_types" in keys.defaults else None
+    if types is not None and (
+        not isinstance(types, list) or len(types) != n or any(kind not in ("dense", "sparse") for kind in types)
+    ):
+        raise keys.error(f"mlp_layer_types: found {shown(types)}, expected 'dense' or 'sparse' for each of {n} layers")
+    return None if types is None else [layer for layer, kind in enumerate(types) if kind == "dense"]
