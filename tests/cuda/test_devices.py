@@ -71,6 +71,13 @@ MORE = {  # heads for which only one kernel is there
         name="glm4-moe-groups",
         config=cases.CASES["tiny-glm4-moe"].config | {"n_group": 2, "topk_group": 1},
     ),
+    # Experts chosen by the softmax and a bias, in a token as one kernel.
+    "ernie4_5-moe-head-32": dataclasses.replace(
+        cases.CASES["tiny-ernie4_5-moe"],
+        name="ernie4_5-moe-head-32",
+        config=cases.CASES["tiny-ernie4_5-moe"].config
+        | {"head_dim": 32, "num_hidden_layers": 2, "moe_layer_end_index": 1},
+    ),
     # Rows of whole packs in types with groups.
     "mixtral-256": cases.Case("mixtral-256", cases.generator.mixtral(256, 256, 2, 4, 2, 320, 256, experts=3, active=2)),
     "llama-256": cases.Case("llama-256", cases.generator.llama(256, 512, 2, 4, 2, 320, 256)),
@@ -254,7 +261,7 @@ WHOLE_KERNEL = [
     "tiny-granite-moe",
 ]
 WHOLE_KERNEL += ["tiny-qwen3-moe", "tiny-olmo2", "tiny-olmo3", "tiny-gemma3", "tiny-ministral3", "mixtral-3-of-5"]
-WHOLE_KERNEL += ["qwen3_5-long-keys"]
+WHOLE_KERNEL += ["qwen3_5-long-keys", "ernie4_5-moe-head-32"]
 WHOLE_KERNEL = [("mixtral-256", "q4"), *((name, "fp16") for name in WHOLE_KERNEL), ("mixtral-256", "fp8")]
 
 # Facts that do not touch which keys are selected are left out. Of layers of several kinds some select: their logits are
@@ -286,17 +293,14 @@ if EMULATED and not THOROUGH:
     SHORT = [run for i, run in enumerate(BRIEF) if i % 4 and run[0] not in RETURNING]
     SHORT += [("bundled", "q6", "fp16")]
     SHORT += [("lfm2-indexes", "fp32", "fp32"), ("tiny-falcon-h1", "fp16", "fp16"), ("tiny-bamba", "fp32", "fp32")]
-    SHORT += [
-        ("tiny-deepseek-v2", "fp16", "fp16"),
-        ("kimi-linear-queries", "fp32", "fp32"),
-        ("tiny-hunyuan", "fp32", "int8"),
-    ]
+    SHORT += [("tiny-deepseek-v2", "fp16", "fp16"), ("kimi-linear-queries", "fp32", "fp32")]
+    SHORT += [("tiny-hunyuan", "fp32", "int8"), ("tiny-flex-olmo", "fp32", "fp32")]
     BRIEF = [run for run in BRIEF if run not in SHORT] + [("tiny-deepseek-v3", "q8", "fp16")]
     # What differs in angles alone, which the host computes for both devices, or in how the file's matrices are cut.
     ANGLES = ("tiny-linear-rope", "tiny-llama3rope", "tiny-yarn", "tiny-phi3", "tiny-phi4-mini")
     BRIEF, SHORT = ([run for run in runs if run[0] not in ANGLES] for runs in (BRIEF, SHORT))
     ONE_KERNEL = [("llama-256" if name == "bundled" else name, dtype) for name, dtype in ONE_KERNEL[::4]]
-    WHOLE_KERNEL = WHOLE_KERNEL[:4]
+    WHOLE_KERNEL = [*WHOLE_KERNEL[:4], ("ernie4_5-moe-head-32", "fp16")]
     SPARQ, HYBRID, HYBRID_OF_ALL = SPARQ[:1], HYBRID[:1], HYBRID_OF_ALL[:1]
     SELECTING = SELECTING[:-1:8]  # the bundled model took half of the time
 # What a ring and two sessions do to a selection, compare_selections sees.

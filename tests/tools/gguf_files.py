@@ -32,6 +32,7 @@ ARCHITECTURES = {
     "GemmaForCausalLM": "gemma",
     "GlmForCausalLM": "chatglm",
     "Ernie4_5ForCausalLM": "ernie4_5",
+    "Ernie4_5_MoeForCausalLM": "ernie4_5-moe",
     "SeedOssForCausalLM": "seed_oss",
     "Exaone4ForCausalLM": "exaone4",
     "Qwen2MoeForCausalLM": "qwen2moe",
@@ -73,7 +74,8 @@ USUAL = {  # names of keys
     "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size",
     "n_positions": "max_position_embeddings", "rotary_pct": "partial_rotary_factor",
     "num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
-    "model_max_length": "max_position_embeddings", "moe_topk": "num_experts_per_tok",
+    "model_max_length": "max_position_embeddings", "moe_topk": "num_experts_per_tok", "moe_k": "num_experts_per_tok",
+    "moe_num_experts": "num_experts",
 }  # fmt: skip
 KINDS = {
     "F32": gguf.GGMLQuantizationType.F32,
@@ -194,6 +196,11 @@ def add_settings(writer, arch, config):
         writer.add_expert_weights_norm(config.get("norm_topk_prob", True))
         by_softmax = config["model_type"] == "deepseek_v2"
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType["SOFTMAX" if by_softmax else "SIGMOID"])
+    if arch == "ernie4_5-moe":
+        writer.add_expert_shared_count(config["moe_num_shared_experts"])
+        writer.add_expert_shared_feed_forward_length(config["intermediate_size"] // kv_heads)  # of released ones it is that
+        writer.add_leading_dense_block_count(config["moe_layer_start_index"])
+        writer.add_interleave_moe_layer_step(config["moe_layer_interval"])
     if arch in ("deepseek2", "kimi-linear"):
         add_latents(writer, config)
     if arch == "kimi-linear":

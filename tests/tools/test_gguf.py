@@ -45,6 +45,12 @@ MORE = {
     "gemma-3 of 62 layers": random.gemma3(32, 64, 62, 2, 1, 64, 256, 1e6, pattern=6, head_dim=64, tied=True)
     | {"query_pre_attn_scalar": 16},
     "ernie-4.5": {**random.rows()["tiny-ernie4_5"], "use_bias": False},
+    "ernie-4.5 with experts": {
+        **random.rows()["tiny-ernie4_5-moe"],
+        "moe_layer_end_index": 4,
+        "moe_layer_interval": 2,
+        "moe_norm_min": 1e-12,
+    },
     "dots-1": {**random.rows()["tiny-dots1"], "sliding_window": None},
     "cohere-2": {**random.presets()["tiny-cohere2"], "num_hidden_layers": 5, "sliding_window_pattern": 4},
     "apertus": {**random.presets()["tiny-apertus"], "rope_theta": 12e6},

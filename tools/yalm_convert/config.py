@@ -471,7 +471,9 @@ def _scored_experts(keys: Keys, width: int) -> dict:
     if scale != 1:
         found["expert_scale"] = scale
     if keys.defaults.get("expert_eps") and keys.flag("norm_topk_prob", True):
-        found["expert_eps"] = keys.number("expert_eps", keys.defaults["expert_eps"], 1.2e-38, 1)
+        found["expert_eps"] = keys.defaults["expert_eps"]
+    if "moe_norm_min" in keys.defaults:  # Ernie's
+        found["expert_eps"] = keys.number("moe_norm_min", keys.defaults["moe_norm_min"], 1.2e-38, 1)
     if shared:
         found["shared_ffn_dim"] = shared * width
     if "moe_shared_expert_intermediate_size" in keys.defaults:  # Nemotron's, whatever their number

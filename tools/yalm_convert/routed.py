@@ -15,13 +15,12 @@ ERNIE_KEYS = (
     ("moe_num_shared_experts", ("n_shared_experts",)),
     ("moe_layer_start_index", ("first_k_dense_replace",)),
     ("moe_layer_interval", ("decoder_sparse_step",)),
-    ("moe_norm_min", ("expert_eps",)),
 )
 ERNIE = {
     "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 28, "num_attention_heads": 20,
     "num_key_value_heads": 4, "head_dim": None, "moe_intermediate_size": 1536, "num_experts": 64,
     "num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1, "moe_layer_end_index": -1,
-    "decoder_sparse_step": 1, "scoring_func": "softmax", "expert_eps": 1e-12,
+    "decoder_sparse_step": 1, "scoring_func": "softmax", "moe_norm_min": 1e-12,
 }  # fmt: skip
 FLEX_OLMO = {
     "vocab_size": 100352, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 5e5, "num_local_experts": 7,
