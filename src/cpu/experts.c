@@ -64,8 +64,10 @@ static void weigh_by_scores(const int *chosen, float *weight, const float *score
     float sum = least ? 0 : eps;
     for (int i = 0; i < n; i++)
         sum += weight[i] = scores[chosen[i]];
+    if (least)
+        sum = fmaxf(sum, eps);
     for (int i = 0; i < n && !raw; i++)
-        weight[i] /= least ? fmaxf(sum, eps) : sum;
+        weight[i] /= sum;
 }
 
 // The softmax over the active experts, which is that over all, renormalised; or, where the model wants it raw, that over all.
@@ -176,7 +178,7 @@ void experts_route(struct cpu_state *s, const struct step *step, const float *h,
         route(s, step, n);
 }
 
-// Whether the experts' sum has memory of its own, and is not added to the residual stream, or a rank's part of a block, at once.
+// Whether the experts' sum has memory of its own, and is not added to the residual stream, or to a rank's part of it, at once.
 static bool sums_apart(const struct cpu_state *s, const struct step *step)
 {
     return step->out[0] == BUFFER_EXPERT_SUM && !s->group;

@@ -145,8 +145,8 @@ yalm_status gate_inputs(void *y, enum dtype type, const float *gate, const float
                         yalm_error *error);
 // x[i] *= *factor.
 yalm_status scale_stream(float *x, const float *factor, size_t n, cudaStream_t stream, yalm_error *error);
-// x[t] += rmsnorm(rmsnorm(shared[t]) shared_norm + rmsnorm(sum[t]) sum_norm) norm, and sum becomes 0; all (n, dim). shared NULL:
-// the sum alone; shared_norm or sum_norm NULL: as it is.
+// x[t] += rmsnorm(rmsnorm(shared[t]) shared_norm + rmsnorm(sum[t]) sum_norm) norm, and sum becomes 0; all (n, dim). shared
+// NULL: the sum alone; shared_norm or sum_norm NULL: as it is.
 yalm_status join_experts(float *x, const float *shared, float *sum, const float *shared_norm, const float *sum_norm,
                          const float *norm, float eps, int n, int dim, cudaStream_t stream, yalm_error *error);
 
