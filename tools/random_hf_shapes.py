@@ -196,7 +196,7 @@ def attention_shapes(c, p, recurrent):
         shapes |= {p + "self_attn.q_norm.weight": (q,), p + "self_attn.k_norm.weight": (kv,)}
     elif kind.startswith("hunyuan"):
         shapes |= {p + f"self_attn.{name}_layernorm.weight": (hd,) for name in ("query", "key")}
-    elif kind.startswith(("qwen3", "gemma3", "exaone4", "mellum", "dots1", "hy_v3")) or c.get("use_qk_norm"):
+    elif kind.startswith(("qwen3", "gemma3", "exaone", "mellum", "dots1", "hy_v3")) or c.get("use_qk_norm"):
         shapes |= {p + f"self_attn.{name}_norm.weight": (hd,) for name in "qk"}
     return shapes
 
@@ -327,6 +327,10 @@ def ffn_shapes(c, p, i):
         return ernie_experts(c, p) if routed else gate_up_down(p + "mlp.", ffn, dim)
     if kind == "hy_v3" and i > 0:
         return hy_v3_experts(c, p)
+    if kind == "exaone_moe" and i > 0:
+        usual = dict(n_routed_experts=c["num_experts"], n_shared_experts=c["num_shared_experts"])
+        shapes = glm4_experts(c | usual, p)
+        return shapes | {p + "mlp.e_score_correction_bias": shapes.pop(p + "mlp.gate.e_score_correction_bias")}
     if "num_local_experts" in c:
         return mixtral_experts(c, p)
     if c.get("mlp_layer_types", ["dense" if kind == "hy_v3" else "sparse"] * (i + 1))[i] == "dense":

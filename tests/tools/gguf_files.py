@@ -198,9 +198,8 @@ def add_settings(writer, arch, config):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType["SOFTMAX" if by_softmax else "SIGMOID"])
     if arch == "ernie4_5-moe":
         writer.add_expert_shared_count(config["moe_num_shared_experts"])
-        writer.add_expert_shared_feed_forward_length(
-            config["intermediate_size"] // kv_heads
-        )  # of released ones it is that
+        # What llama.cpp's converter takes it for.
+        writer.add_expert_shared_feed_forward_length(config["intermediate_size"] // kv_heads)
         writer.add_leading_dense_block_count(config["moe_layer_start_index"])
         writer.add_interleave_moe_layer_step(config["moe_layer_interval"])
     if arch in ("deepseek2", "kimi-linear"):

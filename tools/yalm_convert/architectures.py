@@ -438,7 +438,7 @@ ARCHITECTURES = {
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }
-BASES = (ROWS, mamba.ROWS, NOMIC, kda.rows(DEEPSEEK_V3), tencent.rows(LLAMA, DEEPSEEK_V3), routed.rows(ERNIE4_5, OLMO2))
+BASES = (ROWS, mamba.ROWS, NOMIC, kda.rows(DEEPSEEK_V3), tencent.rows(LLAMA, DEEPSEEK_V3), routed.rows(ERNIE4_5, OLMO2, EXAONE4))
 for rows in BASES:
     for name, row in rows.items():
         ARCHITECTURES[name] = Architecture(**{**row, "changes": Changes(**row.get("changes", {}))})

@@ -1,5 +1,5 @@
-"""Rows of architectures.py with experts in the frame of dense models: ERNIE 4.5's and FlexOlmo; and which layers are
-without experts."""
+"""Rows of architectures.py with experts in the frame of dense models: ERNIE 4.5's, FlexOlmo and K-EXAONE; and which layers
+are without experts."""
 
 from typing import Optional
 
@@ -26,10 +26,15 @@ FLEX_OLMO = {
     "vocab_size": 100352, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 5e5, "num_local_experts": 7,
     "num_experts_per_tok": 5, "norm_topk_prob": False,
 }  # fmt: skip
+EXAONE = {
+    "max_position_embeddings": 2048, "moe_intermediate_size": 1024, "num_experts": 64, "n_routed_experts": None,
+    "num_experts_per_tok": 8, "n_shared_experts": 1, "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1,
+    "first_k_dense_replace": 1, "mlp_layer_types": None, "norm_topk_prob": True,
+}  # fmt: skip
 
 
-def rows(ernie: dict, olmo: dict) -> dict:
-    """Rows of architectures.py. ernie, olmo: the defaults of what is no otherwise than in ERNIE 4.5 and OLMo 2."""
+def rows(ernie: dict, olmo: dict, exaone: dict) -> dict:
+    """Rows of architectures.py, with the defaults of what is no otherwise than in ERNIE 4.5, OLMo 2 and EXAONE 4."""
     return {
         "Ernie4_5_MoeForCausalLM": dict(
             model_type="ernie4_5_moe",
@@ -45,6 +50,14 @@ def rows(ernie: dict, olmo: dict) -> dict:
             biases=("attention_bias",),
             facts=("norms_after", "whole_qk_norm"),
             keys=(("num_experts", ("num_local_experts",)),),
+        ),
+        "ExaoneMoeForCausalLM": dict(
+            model_type="exaone_moe",
+            defaults=exaone | EXAONE,
+            window="types",
+            facts=("qk_norm",),
+            changes={"names": ((".mlp.e_score", ".mlp.gate.e_score"),)},
+            keys=(("num_shared_experts", ("n_shared_experts",)),),
         ),
     }
 
