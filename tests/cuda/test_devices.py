@@ -71,12 +71,12 @@ MORE = {  # heads for which only one kernel is there
         name="glm4-moe-groups",
         config=cases.CASES["tiny-glm4-moe"].config | {"n_group": 2, "topk_group": 1},
     ),
-    # Experts chosen by the softmax and a bias, in a token as one kernel.
+    # Experts weighed by the softmax, with a bias for their choice, in a token as one kernel: all, for rounding tips a choice.
     "ernie4_5-moe-head-32": dataclasses.replace(
         cases.CASES["tiny-ernie4_5-moe"],
         name="ernie4_5-moe-head-32",
         config=cases.CASES["tiny-ernie4_5-moe"].config
-        | {"head_dim": 32, "num_hidden_layers": 2, "moe_layer_end_index": 1},
+        | {"head_dim": 32, "num_hidden_layers": 2, "moe_layer_end_index": 1, "moe_k": 6},
     ),
     # Rows of whole packs in types with groups.
     "mixtral-256": cases.Case("mixtral-256", cases.generator.mixtral(256, 256, 2, 4, 2, 320, 256, experts=3, active=2)),
