@@ -91,14 +91,9 @@ GEMMA4 = ("tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe")  # the last: what o
 # Each op of these once, unless in full: LayerNorm with biases, learned positions and MLPs without a gate; parallel blocks;
 # xielu; ALiBi and a norm of the embedding.
 CLASSIC = list(cases.classic.presets())
-ENDING = (
-    "tiny-gpt2",
-    "tiny-gpt-bigcode",
-    "tiny-bloom",
-    "tiny-mpt",
-    "tiny-hunyuan",
-    "tiny-hunyuan-moe",
-)  # no endless sessions
+ENDING = (  # no endless sessions
+    "tiny-gpt2", "tiny-gpt-bigcode", "tiny-bloom", "tiny-mpt", "tiny-hunyuan", "tiny-hunyuan-moe",
+)  # fmt: skip
 if EMULATED and not THOROUGH:
     NOT_HERE |= set(CLASSIC)
     NOT_HERE -= {"tiny-gpt2", "tiny-cohere2", "tiny-apertus", "tiny-bloom"}
@@ -106,18 +101,10 @@ TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in
 TINY += GEMMA4
 TINY += () if EMULATED and not THOROUGH else (*LAYERS, *LATENT)
 ROUTED = (
-    "tiny-qwen3-moe",
-    "tiny-gpt-oss",
-    "tiny-glm4-moe",
-    "tiny-granite-moe",
-    "tiny-qwen3_5-moe",
-    "tiny-qwen3-next",
-    "tiny-gemma4-moe",
-    "tiny-granite-hybrid",
-    "tiny-lfm2-moe",
-    "tiny-nemotron-h",
+    "tiny-qwen3-moe", "tiny-gpt-oss", "tiny-glm4-moe", "tiny-granite-moe", "tiny-qwen3_5-moe", "tiny-qwen3-next",
+    "tiny-gemma4-moe", "tiny-granite-hybrid", "tiny-lfm2-moe", "tiny-nemotron-h",
     *(name for name in cases.CASES if name in cases.ROWS and cases.has_experts(cases.CASES[name])),
-)
+)  # fmt: skip
 # (case, dtype of the matrices, cache): every architecture option in fp32, which is compared the closest, and those in
 # 16 bits whose way through the kernels differs. A GPU runs them all both ways; the emulator takes its time.
 RUNS = [(name, "fp32", "fp32") for name in TINY]
@@ -136,12 +123,9 @@ RUNS += [("tiny-gemma2", "fp32", "int8"), ("tiny-gpt-oss", "fp32", "fp16")]
 RUNS += [("tiny-gemma2", "fp16", "fp16")] if EMULATED else []
 # Quantised weights.
 QUANTISED = [
-    ("mixtral-window", "q8"),
-    ("mixtral-window", "q4"),
-    ("tiny-bias", "fp8"),
-    ("tiny-gqa", "fp8_e5m2"),
+    ("mixtral-window", "q8"), ("mixtral-window", "q4"), ("tiny-bias", "fp8"), ("tiny-gqa", "fp8_e5m2"),
     ("bundled", "q4"),
-]
+]  # fmt: skip
 if not EMULATED:
     QUANTISED = [(name, dtype) for dtype in ("q8", "q4", "q6", "fp8", "fp8_e5m2") for name in UNTIED]
 RUNS += [(name, dtype, "fp16") for name, dtype in QUANTISED]
@@ -252,16 +236,10 @@ ONE_KERNEL += [(name, "fp16") for name in ("qwen3-yarn", "tiny-granite", "tiny-s
 # Its whole form: recurrent layers, gates, experts, shared ones, kinds of layers and heads, norms behind blocks and over all
 # heads, activations, soft caps, sink logits, growing queries.
 WHOLE_KERNEL = [
-    "qwen3-next-head-32",
-    "glm4-moe-head-32",
-    "tiny-gemma2",
-    "tiny-gpt-oss",
-    "gemma4-two-widths",
-    "tiny-mixtral",
-    "tiny-granite-moe",
-]
-WHOLE_KERNEL += ["tiny-qwen3-moe", "tiny-olmo2", "tiny-olmo3", "tiny-gemma3", "tiny-ministral3", "mixtral-3-of-5"]
-WHOLE_KERNEL += ["qwen3_5-long-keys", "ernie4_5-moe-head-32"]
+    "qwen3-next-head-32", "glm4-moe-head-32", "tiny-gemma2", "tiny-gpt-oss", "gemma4-two-widths", "tiny-mixtral",
+    "tiny-granite-moe", "tiny-qwen3-moe", "tiny-olmo2", "tiny-olmo3", "tiny-gemma3", "tiny-ministral3",
+    "mixtral-3-of-5", "qwen3_5-long-keys", "ernie4_5-moe-head-32",
+]  # fmt: skip
 WHOLE_KERNEL = [("mixtral-256", "q4"), *((name, "fp16") for name in WHOLE_KERNEL), ("mixtral-256", "fp8")]
 
 # Facts that do not touch which keys are selected are left out. Of layers of several kinds some select: their logits are

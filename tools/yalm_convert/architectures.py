@@ -275,6 +275,8 @@ MODERN_ROW = dict(
 )  # fmt: skip
 DEEPSEEK_TOLD = (("scoring_func", "sigmoid"), ("topk_method", "noaux_tc"), ("moe_layer_freq", 1))
 GEMMA4_CHANGES = Changes(placed=True, values_are_keys=True)
+LFM2_ROW = dict(facts=("qk_norm",), changes=Changes(names=NAMES), keys=KEYS, told=TOLD)
+
 ARCHITECTURES = {
     "LlamaForCausalLM": Architecture("llama", LLAMA, biases=("attention_bias", "mlp_bias")),
     "MistralForCausalLM": Architecture("mistral", MISTRAL, "always"),
@@ -424,12 +426,8 @@ ARCHITECTURES = {
             ("router_scaling_factor", ("routed_scaling_factor",)),
         ),
     ),
-    "Lfm2ForCausalLM": Architecture(
-        "lfm2", LFM2, facts=("qk_norm",), changes=Changes(names=NAMES), keys=KEYS, told=TOLD
-    ),
-    "Lfm2MoeForCausalLM": Architecture(
-        "lfm2_moe", LFM2_MOE, facts=("qk_norm",), changes=Changes(names=NAMES), keys=KEYS, told=TOLD
-    ),
+    "Lfm2ForCausalLM": Architecture("lfm2", LFM2, **LFM2_ROW),
+    "Lfm2MoeForCausalLM": Architecture("lfm2_moe", LFM2_MOE, **LFM2_ROW),
     "BertModel": Architecture("bert", BERT, **BERT_ROW),
     "BertForSequenceClassification": Architecture("bert", BERT, **BERT_ROW),
     "ModernBertModel": Architecture("modernbert", MODERN_BERT, **MODERN_ROW),
@@ -438,8 +436,8 @@ ARCHITECTURES = {
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }
-BASES = (ROWS, mamba.ROWS, NOMIC, kda.rows(DEEPSEEK_V3), tencent.rows(LLAMA, DEEPSEEK_V3), routed.rows(ERNIE4_5, OLMO2, EXAONE4))
-for rows in BASES:
+MORE = (tencent.rows(LLAMA, DEEPSEEK_V3), routed.rows(ERNIE4_5, OLMO2, EXAONE4))
+for rows in (ROWS, mamba.ROWS, NOMIC, kda.rows(DEEPSEEK_V3), *MORE):
     for name, row in rows.items():
         ARCHITECTURES[name] = Architecture(**{**row, "changes": Changes(**row.get("changes", {}))})
 
