@@ -174,7 +174,7 @@ static __global__ void choose_kernel(struct expert_choice *choices, const float 
             choices[n++].expert = e;
     for (int e = 0; n < n_active; e++) // only where NaN logits compare with nothing
         choices[n++].expert = e;
-    float max = -INFINITY, sum = rule.softmax ? 0 : rule.eps;
+    float max = -INFINITY, sum = choice_bias && !rule.softmax ? rule.eps : 0;
     for (int i = 0; i < n_active; i++)
         max = fmaxf(max, logits[choices[i].expert]);
     for (int i = 0; i < n_active; i++)
