@@ -65,7 +65,7 @@ void norm_heads(struct cpu_state *s, const struct step *step, struct member *me,
     }
     const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
     const bool whole = step->traits & TRAIT_WHOLE, of_v = step->traits & TRAIT_VALUES && w->v.data;
-    const bool bare = step->traits & TRAIT_BARE;
+    const bool bare = step->traits & TRAIT_WEIGHTED;
     const float *q_norm = s->squares ? NULL : bare ? s->ones : w->q_norm; // else shares_normalise()'s
     const float *k_norm = s->squares ? NULL : bare ? s->ones : w->k_norm;
     const struct heads heads[] = {heads_of(s->q, q_norm, kind->q_dim, whole ? kind->q_dim : kind->head_dim),

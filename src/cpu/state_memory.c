@@ -168,7 +168,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     carve_kinds(s, c);
     if (width[BUFFER_INPUTS])
         s->inputs = carve(c, chunk * width[BUFFER_INPUTS], sizeof(float));
-    if (s->recipe.traits & (TRAIT_BARE | TRAIT_VALUES | TRAIT_UNGATED))
+    if (s->recipe.traits & (TRAIT_BARE | TRAIT_VALUES | TRAIT_UNGATED | TRAIT_WEIGHTED))
         s->ones = carve(c, cpu_n_ones(s), sizeof(float));
     s->x = carve(c, chunk * dim, sizeof(float));
     s->h = carve(c, chunk * dim, sizeof(float));

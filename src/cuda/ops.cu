@@ -31,8 +31,8 @@ static yalm_status normalise_heads(const struct pass *r, const struct step *step
     if (whole && s->group)
         return shares_normalise(s, w, k, q_pitch, kv_pitch, r->n, error);
     const int q_width = whole ? q_dim : dim, k_width = whole ? kv_dim : dim;
-    const float *q_norm = step->traits & TRAIT_BARE ? s->ones : w->q_norm;
-    const float *k_norm = step->traits & TRAIT_BARE ? s->ones : w->k_norm;
+    const float *q_norm = step->traits & TRAIT_WEIGHTED ? s->ones : w->q_norm;
+    const float *k_norm = step->traits & TRAIT_WEIGHTED ? s->ones : w->k_norm;
     if (q_norm)
         TRY(rmsnorm_heads(s->q, q_pitch, q_norm, eps, r->n, q_dim / q_width, q_width, s->stream, error));
     if (k_norm)

@@ -121,7 +121,7 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->layer_inputs, inputs, sizeof(float));
     if (s->recipe.ops & 1u << OP_JOIN)
         take(b, s->expert_sum, chunk * dim, sizeof(float));
-    if (s->recipe.traits & (TRAIT_BARE | TRAIT_VALUES) || s->recipe.ops & 1u << OP_GATE_INPUT)
+    if (s->recipe.traits & (TRAIT_BARE | TRAIT_VALUES | TRAIT_WEIGHTED) || s->recipe.ops & 1u << OP_GATE_INPUT)
         take(b, s->ones, n_ones(s), sizeof(float));
     take(b, s->logits, s->vocab, sizeof(float));
     take(b, s->many_logits, (size_t)LOGITS_AT_ONCE * s->vocab, sizeof(float));

@@ -118,7 +118,7 @@ static void attention(struct recipe_writer *out)
                                     .weights = w,
                                     .attending = how,
                                     .traits = (c->whole_qk_norm ? TRAIT_WHOLE : 0u) | (c->v_norm ? TRAIT_VALUES : 0u) |
-                                              (c->rotated_qk_norm ? TRAIT_BARE : 0u)});
+                                              (c->rotated_qk_norm ? TRAIT_WEIGHTED : 0u)});
     attend(out);
     if (c->output_gate)
         put_step(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}, .attending = how});

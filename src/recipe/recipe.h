@@ -61,7 +61,7 @@ enum trait {
     TRAIT_WIDTH = 1 << 6,        // ATTEND, UNITS: the layer's heads or units are not as many, or as wide, as the model's
     TRAIT_WHOLE = 1 << 7,        // HEAD_NORM: all heads together, not each alone
     TRAIT_VALUES = 1 << 8,       // HEAD_NORM: each head of v, too, without weights
-    TRAIT_BARE = 1 << 9,         // what is read is rmsnorm(in) without weights; HEAD_NORM: without, too
+    TRAIT_BARE = 1 << 9,         // what is read is rmsnorm(in) without weights
     TRAIT_NORM_BEHIND = 1 << 10, // ADD: what is added is its rmsnorm
     TRAIT_ACTIVATION = 1 << 11,  // UNITS, EXPERTS, GATE_INPUT: another activation than SiLU
     TRAIT_BOTH_WAYS = 1 << 12,   // ATTEND: a token sees those behind it, too
@@ -73,7 +73,7 @@ enum trait {
     TRAIT_ALIBI = 1 << 18,       // ATTEND: scores fall with the distance
     TRAIT_SCAN = 1 << 19,        // RECUR: a selective state space, in the delta rule's place
     TRAIT_CHANNELS = 1 << 20,    // RECUR: channels of keys have decays of their own, and gates are sigmoids
-    TRAIT_WEIGHTED = 1 << 21,    // ATTEND: rotated queries are multiplied by the weights of their heads' norm
+    TRAIT_WEIGHTED = 1 << 21,    // HEAD_NORM: without weights; ATTEND: rotated queries are multiplied by these
 };
 enum {
     TRAITS_OF_ATTENTION = TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND |

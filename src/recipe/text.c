@@ -40,7 +40,7 @@ static void say_step(struct listing *text, const struct step *step)
         {TRAIT_ALIBI, "ALiBi"},
         {TRAIT_SCAN, "a scan"},
         {TRAIT_CHANNELS, "each channel"},
-        {TRAIT_WEIGHTED, "weighted"},
+        {TRAIT_WEIGHTED, "weighted behind rotation"},
     };
     listing_add(text, "%s", ops[step->op]);
     if (step->n_w > 1 && step->op == OP_PROJECT)
