@@ -2,9 +2,9 @@
 # Installs what yalm needs and the machine lacks: Debian and Ubuntu packages, and .venv with the pinned Python packages.
 # Where all is there it does nothing. On other systems it names what is missing.
 #
-# usage: tools/setup.sh [build|test|lint|packages|arm64 [system|python]]      build: compile and convert; test, lint, packages:
+# usage: tools/setup.sh [build|test|lint|packages|arm64] [system|python]      build: compile and convert; test, lint, packages:
 #        what these need besides; arm64: what `make test-arm64` does, whose libraries tools/arm64.sh fetches. system: the
-#        system's packages alone; python: .venv alone, which takes as long as many a file to compile
+#        system's packages alone; python: .venv alone, which may take as long as compiling many files
 set -eu
 cd "$(dirname "$0")/.."
 stage=${1:-build}

@@ -57,8 +57,8 @@ static void score_experts(float *logits, int n_experts, bool softmax)
         logits[e] /= sum;
 }
 
-// The active experts' scores become their weights. Raw ones are not renormalised to the sum 1. eps is added to the sum, or with
-// `least` what it is at least.
+// The active experts' scores become their weights. Raw ones are not renormalised to the sum 1. eps is added to the sum; with
+// `least` the sum is at least eps instead.
 static void weigh_by_scores(const int *chosen, float *weight, const float *scores, int n, bool raw, float eps, bool least)
 {
     float sum = least ? 0 : eps;
@@ -178,7 +178,7 @@ void experts_route(struct cpu_state *s, const struct step *step, const float *h,
         route(s, step, n);
 }
 
-// Whether the experts' sum has memory of its own, and is not added to the residual stream, or to a rank's part of it, at once.
+// Whether the experts' sum has memory of its own. Else it is added at once to the residual stream, or a rank's part of it.
 static bool sums_apart(const struct cpu_state *s, const struct step *step)
 {
     return step->out[0] == BUFFER_EXPERT_SUM && !s->group;

@@ -161,7 +161,7 @@ static void add(const struct walk *k, const struct step *step, const float *x)
     }
 }
 
-// Ranks' experts have added to the block's sum, which is normalised behind it.
+// Among ranks experts have added to the block's sum already. It is normalised behind the block, when ranks have summed it up.
 static void join(const struct walk *k, const struct step *step, const float *x)
 {
     struct cpu_state *s = k->s;

@@ -131,7 +131,7 @@ struct cpu_state {
     void *quantised_last; // of the one that is apart behind others
 
     // Mixture of experts.
-    float *expert_sum;     // (chunk, hidden_dim): what experts add before a norm of that; else NULL
+    float *expert_sum;     // (chunk, hidden_dim): the experts' sum, where it is normalised; else NULL
     float *router_logits;  // (chunk, n_experts)
     float *expert_ratings; // (n_experts), scratch of the member that routes
     int *expert_of;        // (chunk, n_active_experts), ascending in each row

@@ -134,7 +134,7 @@ struct cuda_state {
     // layer_input_dim).
     float *gate, *up;
     float *layer_inputs;     // (chunk, n_layers, layer_input_dim); NULL where layers have no inputs
-    float *expert_sum;       // (chunk, hidden_dim): what experts add before a norm of that; zero between blocks. Else NULL
+    float *expert_sum;       // (chunk, hidden_dim): the experts' sum, where it is normalised; zero between blocks. Else NULL
     float *ones;             // weights of norms that have none: (hidden_dim or q_dim, whichever is more). NULL where all have
     void *gated;             // (chunk, ffn_dim) of the next matrix's type
     float *logits;           // (vocab), the last token's

@@ -124,9 +124,9 @@ struct model_config {
     // Experts have scores of their own, 1 / (1 + e^-logit); the best by score and a bias are active, with the score for a
     // weight.
     bool sigmoid_router;
-    bool softmax_choice_bias; // likewise by the softmax over all experts, which is their score then
+    bool softmax_choice_bias; // the same, but the score is the softmax over all experts
     float expert_scale;       // of the active experts' weights; 0: 1
-    float expert_eps;         // with sigmoid_router: added to the sum that they are divided by; softmax_choice_bias: its least
+    float expert_eps;         // sigmoid_router: added to the sum that weights are divided by; else that sum's least value
     int shared_ffn_dim;       // of an expert that all tokens of a layer with experts go through besides; 0: none
     bool shared_gate;         // that expert has a weight for each token, 1 / (1 + e^-logit); else it is 1
     bool output_gate;         // what attention gives is multiplied by 1 / (1 + e^-gate)

@@ -24,7 +24,7 @@ enum op {
     OP_WEIGH,      // units *= 1 / (1 + e^-(shared_router · in))
     OP_ROUTE,      // each token's experts, and their weights, by the logits w · in + bias
     OP_EXPERTS,    // out += the sum over each token's experts of weight · expert(in)
-    OP_JOIN,       // x += rmsnorm(rmsnorm(w · units) + expert_sum), of experts before a norm; the one within: of their own
+    OP_JOIN,       // x += rmsnorm(w · units + expert_sum); w · units normalised where experts have norms of their own
     OP_GATE_INPUT, // units = activation(w · x) ∘ the layer's own input
     OP_SCALE,      // x *= the layer's scale
     OP_NORM,       // x = norm(x)
@@ -73,7 +73,7 @@ enum trait {
     TRAIT_ALIBI = 1 << 18,       // ATTEND: scores fall with the distance
     TRAIT_SCAN = 1 << 19,        // RECUR: a selective state space, in the delta rule's place
     TRAIT_CHANNELS = 1 << 20,    // RECUR: channels of keys have decays of their own, and gates are sigmoids
-    TRAIT_WEIGHTED = 1 << 21,    // HEAD_NORM: without weights; ATTEND: rotated queries are multiplied by these
+    TRAIT_WEIGHTED = 1 << 21,    // HEAD_NORM: without weights; ATTEND: rotated queries are multiplied by the norm's weights
 };
 enum {
     TRAITS_OF_ATTENTION = TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND |

@@ -71,7 +71,7 @@ MORE = {  # heads for which only one kernel is there
         name="glm4-moe-groups",
         config=cases.CASES["tiny-glm4-moe"].config | {"n_group": 2, "topk_group": 1},
     ),
-    # Experts weighed by the softmax, with a bias for their choice, in a token as one kernel: all, for rounding tips a choice.
+    # A token as one kernel, its experts weighed by the softmax and chosen with a bias. All are active: rounding tips a choice.
     "ernie4_5-moe-head-32": dataclasses.replace(
         cases.CASES["tiny-ernie4_5-moe"],
         name="ernie4_5-moe-head-32",
@@ -150,7 +150,7 @@ HYBRID += (
 )
 CODES, CODES_MEDIAN = 0.3, 0.02
 # The rest in 16 bits, by turns in one form or the other, and the bundled model in fp32, briefly: prefill, four tokens
-# one by one, rollback, half of the text one by one.
+# one by one, rollback, a third of the text one by one.
 BRIEF = [(name, ("fp16", "bf16")[i % 2], "fp16") for i, name in enumerate(TINY)]
 # Routers that tip: one row of 56 is another's, which recurrent layers pass on to the rows behind it.
 TIPPING = [
@@ -243,8 +243,8 @@ WHOLE_KERNEL = [
 ]  # fmt: skip
 WHOLE_KERNEL = [("mixtral-256", "q4"), *((name, "fp16") for name in WHOLE_KERNEL), ("mixtral-256", "fp8")]
 
-# Facts that do not touch which keys are selected are left out. Of layers of several kinds some select: their logits are
-# compared (test_methods.py). Soft caps and logits without keys are refused (test_refusals.py).
+# Facts that do not touch which keys are selected are left out, and models without endless sessions. Of layers of several
+# kinds some select: their logits are compared (test_methods.py). Soft caps and logits without keys are refused (test_refusals.py).
 NOT_SELECTING = (
     *ENDING,
     "tiny-ministral", "tiny-exaone4", "tiny-vaultgemma", "tiny-granite-swa",

@@ -109,7 +109,7 @@ def test_logits_equal_transformers(driver, models, isas, tmp_path, name, isa):
     if integers:
         found = logits(driver, model, tokens, out, case.vocab, threads=2, kv="fp32", isa=isa)
         assert (isa == "amx" or distance(case, found) > EXACT) and distance(case, found) <= INTEGERS  # tiles are exact
-    # In `make test` each model goes two ways of them by turns, and one thread the first of these.
+    # In `make test` each model goes two of these ways, by turns; one thread goes the first of the two.
     turn = list(cases.CASES).index(name) + ISAS.index(isa)
     chunks = CHUNKS if THOROUGH or len(CHUNKS) == 1 else [CHUNKS[(turn + i) % len(CHUNKS)] for i in (0, 1)]
     alone = CHUNKS[turn % len(CHUNKS)]

@@ -170,7 +170,7 @@ def _convolving(file: GgufFile, values: dict) -> None:
 
 def _latents(file: GgufFile, prefix: str, values: dict) -> None:
     """Older files have the lengths of expanded heads, newer ones, under names of their own, beside the cache's. Models
-    of V3's form have V2's name, and sigmoids; so has Youtu, and no experts."""
+    of V3's form have V2's name, and sigmoids. Youtu has V2's name, too, but no experts."""
     key = file.get(f"{prefix}attention.key_length_mla", file.get(f"{prefix}attention.key_length"))
     rope = file.get(f"{prefix}rope.dimension_count")
     if not isinstance(key, int) or not isinstance(rope, int):

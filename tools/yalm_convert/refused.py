@@ -4,7 +4,7 @@ of GGUF files, in lower case, letters and digits alone. The longest that fits co
 LACKING = {
     "keys that neighbouring layers share (CLA)": "hunyuanforcausallm",
     "positions of several dimensions (xDRoPE)": "hunyuanvl",
-    "a norm of what experts add together": "axk1",
+    "a norm behind feed-forward blocks alone": "axk1",
     "two blocks of attention in a layer, and experts that pass on what they read": "longcatflash",
     "scales of embedding and branches beside latents (MLA)": "minicpm3",
     "sparse attention to latents (DSA)": "deepseekv32 deepseekv4 glmdsa glmmoedsa",

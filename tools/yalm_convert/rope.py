@@ -18,7 +18,7 @@ KEYS = {
         "factor", "beta_fast", "beta_slow", "original_max_position_embeddings", "attention_factor", "mscale",
         "mscale_all_dim", "truncate",
     },
-    "dynamic": {"alpha", "factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"},  # HunYuan's, where alpha is all
+    "dynamic": {"alpha", "factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"},  # HunYuan's: alpha alone counts
 }  # fmt: skip
 ALWAYS = {"type", "rope_type", "rope_theta", "partial_rotary_factor", "finetuned"}  # the last only tells a story
 

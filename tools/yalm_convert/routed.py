@@ -1,5 +1,5 @@
-"""Rows of architectures.py with experts in the frame of dense models: ERNIE 4.5's, FlexOlmo and K-EXAONE; and which layers
-are without experts."""
+"""Rows of architectures.py for mixtures that but for their experts are a dense model: ERNIE 4.5, FlexOlmo, K-EXAONE. And
+which layers have no experts."""
 
 from typing import Optional
 

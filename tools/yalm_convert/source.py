@@ -17,7 +17,7 @@ def shown(value: Any) -> str:
 
 
 def alike(value: Any) -> Any:
-    """A number for each layer, where all are one, as that one."""
+    """The one number of a list whose entries are all the same; else the value itself."""
     same = isinstance(value, list) and value and value.count(value[0]) == len(value)
     return value[0] if same and not isinstance(value[0], str) else value
 

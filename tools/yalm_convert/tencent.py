@@ -9,7 +9,7 @@ NAMES = (
     (".mlp.gate.wg.", ".mlp.gate."),
     (".mlp.shared_mlp.", ".mlp.shared_experts."),
 )
-KEYS = (  # the first of all; the others of experts, whose width is also that of the one beside them
+KEYS = (  # the first is of all models, the others of mixtures; their experts' width is the shared expert's, too
     ("attention_head_dim", ("head_dim",)),
     ("num_experts", ("num_local_experts",)),
     ("moe_topk", ("num_experts_per_tok",)),

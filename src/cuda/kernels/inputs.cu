@@ -102,7 +102,7 @@ yalm_status scale_stream(float *x, const float *factor, size_t n, cudaStream_t s
     return LAUNCH(error, scale_stream_kernel, blocks, SCALE_THREADS, 0, stream, x, factor, n);
 }
 
-// rmsnorm(x) norm, by its factor; x where norm is NULL, and 0 where x is.
+// x, normalised by `factor` and weighted by `norm`; as it is where norm is NULL; 0 where x is NULL.
 __device__ static inline float part_of(const float *x, size_t at, float factor, const float *norm, int i)
 {
     return !x ? 0.0f : norm ? x[at + i] * factor * norm[i] : x[at + i];
