@@ -38,7 +38,11 @@ class Pairs:
 
     def columns(self, x: np.ndarray, norm: np.ndarray) -> np.ndarray:
         """x that reads turned channels times norm's weights, which stay."""
-        return np.ascontiguousarray(self.rows((x * norm).T).T) / norm
+        pairs, found = np.concatenate([self.first, self.second]), np.ascontiguousarray(self.rows((x * norm).T).T)
+        found[:, pairs] /= norm[pairs]  # others may be 0
+        rest = np.setdiff1d(np.arange(x.shape[1]), pairs)
+        found[:, rest] = x[:, rest]
+        return found
 
 
 def of_residuals(tensors: dict, draw: np.random.Generator) -> Pairs:

@@ -3,7 +3,8 @@
 THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
 THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
 # Of the server's, likewise.
-SERVED_TESTS = "among_others or stalls or fair or leaves or queue or end_lets or end_does or many_requests"
+SERVED_TESTS = "among_others or stalls or fair or leaves or queue or many_requests"
+SERVED_TESTS += " or end_lets or end_waits or comes_at_the_end"
 ARM64_TESTS = "tiny-llama- or tiny-mixtral-"  # of the parity tests, under QEMU, which takes ten times as long
 NOT_IN_QEMU = ("arm64/model/test_huge_pages",)  # it passes on no advice about pages
 CUDA_ROOM = "cuda"  # tested in builds of its own

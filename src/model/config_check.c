@@ -116,6 +116,8 @@ static yalm_status check_encoder(const struct config_check *r)
         return refuse_beside(r, "expert_eps", "weights that are not divided by the sum of scores");
     if (c->softmax_choice_bias && (c->n_experts == 0 || c->sigmoid_router || c->n_expert_groups > 0 || c->expert_norms))
         return refuse_beside(r, "softmax_choice_bias", "sigmoid_router, groups or norms of experts, or no experts");
+    if (c->softmax_choice_bias && !c->raw_expert_weights && c->expert_eps <= 0) // chosen experts' scores may all be 0
+        return refuse_beside(r, "softmax_choice_bias", "a sum of scores without its least value, expert_eps");
     if (c->norm_bias && !c->layer_norm)
         return refuse_beside(r, "norm_bias", "RMSNorm, which has none");
     if (c->post_norm && (c->norms_after || c->norms_around || c->bare_first))

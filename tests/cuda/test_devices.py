@@ -76,7 +76,7 @@ MORE = {  # heads for which only one kernel is there
         cases.CASES["tiny-ernie4_5-moe"],
         name="ernie4_5-moe-head-32",
         config=cases.CASES["tiny-ernie4_5-moe"].config
-        | {"head_dim": 32, "num_hidden_layers": 2, "moe_layer_end_index": 1, "moe_k": 6},
+        | {"head_dim": 32, "num_hidden_layers": 2, "moe_layer_end_index": 1, "moe_k": 5},
     ),
     # Rows of whole packs in types with groups.
     "mixtral-256": cases.Case("mixtral-256", cases.generator.mixtral(256, 256, 2, 4, 2, 320, 256, experts=3, active=2)),
@@ -220,7 +220,7 @@ DIFFERING = {"sparq-fp16": (0.004, 1), "sparq-int8": (0.02, 2), "sparq-q4": (0.0
 ODD = 0.014
 N_TOKENS = 56 if EMULATED else 144  # past the windows
 BRIEF_TOKENS = N_TOKENS if THOROUGH or not EMULATED else 32  # past the windows of most
-SHORT_TOKENS = N_TOKENS if THOROUGH or not EMULATED else 24  # of what is run even more briefly
+SHORT_TOKENS = N_TOKENS if THOROUGH or not EMULATED else 28  # of what is run even more briefly
 # Of larger models, which have no window.
 FEW_TOKENS = 24 if EMULATED and not THOROUGH else N_TOKENS
 # A token as one kernel (src/cuda/step/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups,

@@ -35,14 +35,30 @@ EXAONE = {
 
 def rows(ernie: dict, olmo: dict, exaone: dict) -> dict:
     """Rows of architectures.py, with the defaults of what is no otherwise than in ERNIE 4.5, OLMo 2 and EXAONE 4."""
+    k_exaone = dict(
+        model_type="exaone_moe",
+        defaults=exaone | EXAONE,
+        window="types",
+        facts=("qk_norm",),
+        changes={"names": ((".mlp.e_score", ".mlp.gate.e_score"),)},
+        keys=(("num_shared_experts", ("n_shared_experts",)),),
+        told=(("scoring_func", "sigmoid"), ("topk_method", "noaux_tc")),
+    )
     return {
+        "ExaoneMoeForCausalLM": k_exaone,
+        "ExaoneMoEForCausalLM": k_exaone,  # in the release
         "Ernie4_5_MoeForCausalLM": dict(
             model_type="ernie4_5_moe",
             defaults=ernie | ERNIE,
             facts=("softmax_choice_bias",),
             changes={"pairs": True, "names": ERNIE_NAMES},
             keys=ERNIE_KEYS,
-            told=(("use_bias", False), ("use_rmsnorm", True)),
+            told=(
+                ("use_bias", False),
+                ("use_rmsnorm", True),
+                ("scoring_func", "softmax"),
+                ("routed_scaling_factor", 1.0),
+            ),
         ),
         "FlexOlmoForCausalLM": dict(
             model_type="flex_olmo",
@@ -50,14 +66,6 @@ def rows(ernie: dict, olmo: dict, exaone: dict) -> dict:
             biases=("attention_bias",),
             facts=("norms_after", "whole_qk_norm"),
             keys=(("num_experts", ("num_local_experts",)),),
-        ),
-        "ExaoneMoeForCausalLM": dict(
-            model_type="exaone_moe",
-            defaults=exaone | EXAONE,
-            window="types",
-            facts=("qk_norm",),
-            changes={"names": ((".mlp.e_score", ".mlp.gate.e_score"),)},
-            keys=(("num_shared_experts", ("n_shared_experts",)),),
         ),
     }
 

@@ -329,6 +329,7 @@ template <class T>
 __device__ static inline void rotate_heads(const struct rotation &r, int t, int kv_head, int64_t position, const float2 *turns)
 {
     const int half_dim = (r.head_dim - r.n_still) / 2;
+    const float *weights = r.weights ? r.weights + r.n_still : NULL; // of what rotates
     float scale = r.scale;
     if (r.growth > 0)
         scale *= 1.0f + r.growth * logf(1.0f + (float)(position / r.growth_context));
@@ -338,20 +339,21 @@ __device__ static inline void rotate_heads(const struct rotation &r, int t, int 
         const int i = j % half_dim;
         const size_t in_group = (size_t)(j / half_dim) * r.head_dim + r.n_still, head = q_at + in_group;
         const float2 q = rotate(own_q + in_group, i, half_dim, turns[i], scale);
-        r.rotated_q[head + i] = r.weights ? r.weights[i] * q.x : q.x;
-        r.rotated_q[head + i + half_dim] = r.weights ? r.weights[i + half_dim] * q.y : q.y;
+        const float2 weight = weights ? make_float2(weights[i], weights[i + half_dim]) : make_float2(1.0f, 1.0f);
+        r.rotated_q[head + i] = weight.x * q.x;
+        r.rotated_q[head + i + half_dim] = weight.y * q.y;
         if (r.sink_q) {
             const float2 sink = rotate(own_q + in_group, i, half_dim, turns[half_dim + i], scale);
-            r.sink_q[head + i] = sink.x;
-            r.sink_q[head + i + half_dim] = sink.y;
+            r.sink_q[head + i] = weight.x * sink.x;
+            r.sink_q[head + i + half_dim] = weight.y * sink.y;
         }
     }
     for (int j = (int)threadIdx.x; j < r.group * r.n_still; j += (int)blockDim.x) {
         const size_t at = (size_t)(j / r.n_still) * r.head_dim + j % r.n_still;
-        r.rotated_q[q_at + at] = scale * own_q[at];
-        if (r.sink_q) {
-            r.sink_q[q_at + at] = scale * own_q[at];
-        }
+        const float still = scale * own_q[at] * (r.weights ? r.weights[j % r.n_still] : 1.0f);
+        r.rotated_q[q_at + at] = still;
+        if (r.sink_q)
+            r.sink_q[q_at + at] = still;
     }
 
     if (!r.k)

@@ -75,7 +75,7 @@ __device__ __forceinline__ void step_choose(struct step_choice *to, float *ratin
     const int mine = step_choose_best(ratings, r.n_experts, r.n_active);
     float weight = lane < r.n_active ? step_expert_weight(r, step_logit(r, mine, launch), max) / divisor : 0.0f;
     const float sum = warp_sum(weight);
-    weight *= r.scale / (r.raw ? r.choice_bias ? 1.0f : all : r.softmax ? fmaxf(sum, r.eps) : sum + r.eps);
+    weight = weight / (r.raw ? r.choice_bias ? 1.0f : all : r.softmax ? fmaxf(sum, r.eps) : sum + r.eps) * r.scale;
     int place = 0; // how many come before
     for (int i = 0; i < r.n_active; i++)
         place += __shfl_sync(0xffffffffu, mine, i) < mine;
