@@ -18,7 +18,7 @@ KEYS = (  # the first is of all models, the others of mixtures; their experts' w
     ("shared_expert_intermediate_size", ("shared_intermediate_size",)),  # of GGUF files
     ("num_shared_expert", ("num_shared_expert",)),
 )
-TOLD = (
+TOLD = (  # the first six of all models, the others of mixtures
     ("use_qk_norm", True), ("use_cla", False), ("norm_type", "rms"), ("use_rotary_pos_emb", True),
     ("add_classification_head", False), ("use_mla", False), ("use_mixed_mlp_moe", True), ("moe_layer_num_skipped", 0),
     ("norm_topk_prob", True), ("group_limited_greedy", False), ("routed_scaling_factor", 1.0), ("num_shared_expert", 1),
@@ -45,7 +45,9 @@ def rows(llama: dict, deepseek: dict) -> dict:
     row = dict(biases=("attention_bias",), facts=("qk_norm", "rotated_qk_norm"), changes={"names": NAMES}, told=TOLD)
     return {
         "YoutuForCausalLM": dict(model_type="youtu", defaults=youtu),
-        "HunYuanDenseV1ForCausalLM": dict(row, model_type="hunyuan_v1_dense", defaults=dense, keys=KEYS[:1]),
+        "HunYuanDenseV1ForCausalLM": dict(
+            row, model_type="hunyuan_v1_dense", defaults=dense, keys=KEYS[:1], told=TOLD[:6]
+        ),
         "HunYuanMoEV1ForCausalLM": dict(row, model_type="hunyuan_v1_moe", defaults=experts, keys=KEYS),
     }
 
