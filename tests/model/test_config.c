@@ -427,7 +427,10 @@ static void test_refused(void **state)
         {"\"bos\":1", "\"router_bias\":1,\"bos\":1", "'config.router_bias': found a number, expected a bool"},
         {"\"bos\":1", "\"softmax_choice_bias\":true,\"sigmoid_router\":true,\"bos\":1",
          "'config.softmax_choice_bias': found beside sigmoid_router"},
-        {"\"bos\":1", "\"softmax_choice_bias\":true,\"bos\":1", "tensor 'layers.0.router_choice_bias' is missing"},
+        {"\"bos\":1", "\"softmax_choice_bias\":true,\"expert_eps\":0.5,\"bos\":1",
+         "tensor 'layers.0.router_choice_bias' is missing"},
+        {"\"bos\":1", "\"softmax_choice_bias\":true,\"bos\":1",
+         "'config.softmax_choice_bias': found beside a sum of scores without its least value, expert_eps"},
         {"\"bos\":1", "\"dense_layers\":[2],\"bos\":1", "'config.dense_layers': expected layers from 0 to 1"},
         {"\"bos\":1", "\"dense_layers\":[1,1],\"bos\":1", "'config.dense_layers': expected layers from 0 to 1"},
     };
