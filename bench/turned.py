@@ -6,9 +6,10 @@ Pairs of channels are rotated: those of the residual stream that norms weigh abo
 head. Channels between up and down are scaled. Scaling alone is not enough: small weights stay near the old grid, and
 Q4_K finds it again (docs/quantisation.md). Channels of huge activations stay as they are.
 
-usage: bench/turned.py MODEL.gguf OUT.gguf     (llama and qwen2; some 8 bytes of memory a weight)
+Of architectures llama and qwen2; takes some 8 bytes of memory a weight.
 """
 
+import argparse
 import sys
 
 import numpy as np
@@ -45,12 +46,12 @@ class Pairs:
         return found
 
 
-def of_residuals(tensors: dict, draw: np.random.Generator) -> Pairs:
+def of_residuals(tensors: dict, layers: int, draw: np.random.Generator) -> Pairs:
     norms = [np.abs(x) for name, x in tensors.items() if name.endswith("norm.weight")]
     stay = np.zeros(norms[0].shape, bool)
     for norm in norms:
         stay |= (norm > ODD * np.median(norm)) | (norm < np.median(norm) / ODD)
-    for layer in range(EARLY):
+    for layer in range(min(EARLY, layers)):
         lengths = np.linalg.norm(tensors[f"blk.{layer}.ffn_down.weight"], axis=1)
         stay |= lengths > HUGE * np.median(lengths)
     order = np.argsort(np.mean([np.log(norm) for norm in norms], axis=0, where=~stay))
@@ -99,22 +100,22 @@ def write(source: GGUFReader, architecture: str, tensors: dict, path: str) -> No
     writer.close()
 
 
-def main(path: str, output: str) -> None:
-    source, draw = GGUFReader(path), np.random.default_rng(1)
+def main(model: str, output: str) -> None:
+    source, draw = GGUFReader(model), np.random.default_rng(1)
     architecture = source.fields["general.architecture"].contents()
     if architecture not in ("llama", "qwen2"):
-        sys.exit(f"turned: {path}: architecture {architecture}, expected llama or qwen2")
+        sys.exit(f"turned: {model}: architecture {architecture}, expected llama or qwen2")
     layers, heads, kv_heads = (
         source.fields[f"{architecture}.{key}"].contents()
         for key in ("block_count", "attention.head_count", "attention.head_count_kv")
     )
     t = {x.name: np.array(dequantize(x.data, x.tensor_type), np.float32) for x in source.tensors}
-    residual = of_residuals(t, draw)
+    residual = of_residuals(t, layers, draw)
     one = np.ones_like(t["output_norm.weight"])
     if "output.weight" in t:
         t["output.weight"] = residual.columns(t["output.weight"], t["output_norm.weight"])
     elif not np.allclose(t["output_norm.weight"], one):
-        sys.exit(f"turned: {path}: one matrix is embedding and classifier, which needs a last norm of ones")
+        sys.exit(f"turned: {model}: one matrix is embedding and classifier, which needs a last norm of ones")
     t["token_embd.weight"] = residual.columns(t["token_embd.weight"], one)
     for layer in range(layers):
         turn_layer(t, f"blk.{layer}.", residual, heads, kv_heads, draw)
@@ -122,6 +123,7 @@ def main(path: str, output: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL.gguf")
+    parser.add_argument("output", metavar="OUT.gguf")
+    main(**vars(parser.parse_args()))

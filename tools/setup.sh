@@ -16,6 +16,7 @@ build | test | lint | packages | arm64) ;;
     ;;
 esac
 part=${2:-all}
+[ $# -le 2 ] || part=more
 case $part in
 all | system | python) ;;
 *) echo "setup: one stage at a time; found $*" >&2 && exit 2 ;;

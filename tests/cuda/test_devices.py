@@ -244,7 +244,8 @@ WHOLE_KERNEL = [
 WHOLE_KERNEL = [("mixtral-256", "q4"), *((name, "fp16") for name in WHOLE_KERNEL), ("mixtral-256", "fp8")]
 
 # Facts that do not touch which keys are selected are left out, and models without endless sessions. Of layers of several
-# kinds some select: their logits are compared (test_methods.py). Soft caps and logits without keys are refused (test_refusals.py).
+# kinds some select: their logits are compared (test_methods.py). Soft caps and logits without keys are refused
+# (test_refusals.py).
 NOT_SELECTING = (
     *ENDING,
     "tiny-ministral", "tiny-exaone4", "tiny-vaultgemma", "tiny-granite-swa",
