@@ -214,6 +214,20 @@ def test_unknown_keys_that_say_nothing_of_the_computation_are_warned_of(plain, c
     assert 'config.json: "favourite_colour" is not known, and ignored' in err and err.count("warning") == 2
 
 
+def test_hunyuan_as_it_is_released(tiny, convert, tmp_path):
+    """Dense models' configs have what mixtures are told by; a mixture's factor of the experts is switched off."""
+    mixture = {
+        "num_experts": 1, "moe_topk": [1] * 4, "moe_intermediate_size": [200] * 4, "num_shared_expert": [1] * 4,
+        "moe_layer_num_skipped": 0, "use_mixed_mlp_moe": False, "norm_topk_prob": True, "routed_scaling_factor": False,
+    }  # fmt: skip
+    for preset, keys in (("hunyuan", mixture), ("hunyuan-moe", {"routed_scaling_factor": False})):
+        directory = hf.copy(tiny(f"tiny-{preset}"), tmp_path / preset)
+        plain = convert(directory)[0]["config"]
+        hf.edit_json(directory / "config.json", **keys)
+        metadata, _, err = convert(directory)
+        assert metadata["config"] == plain and "not known" not in err
+
+
 def test_context_of_padded_vocabulary(tmp_path, convert):
     directory = hf.make("tiny-gqa", tmp_path / "padded", "--vocab", "4160", "--tokenizer", str(hf.FABLE))
     metadata, _, err = convert(directory)

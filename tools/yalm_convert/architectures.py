@@ -246,7 +246,7 @@ class Architecture:
     changes: Changes = UNCHANGED
     only_qkv: bool = False  # attention_bias is not of o
     keys: tuple = ()  # (its name of a key, our names) each
-    told: tuple = ()  # (key, the one value that it may have) each
+    told: tuple = ()  # (key, the one value that it may have, or a tuple of them) each
     also: tuple = ()  # other model types of the same form
 
 

@@ -152,8 +152,9 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     keys = Keys(path, values, defaults)
     warnings: list = []
     for key, value in architecture.told:
-        if keys.values.get(key, value) not in (value, None):
-            raise keys.error(f"{key}: found {shown(keys.values[key])}, expected {shown(value)}")
+        known = value if isinstance(value, tuple) else (value,)
+        if keys.values.get(key) not in (*known, None):
+            raise keys.error(f"{key}: found {shown(keys.values[key])}, expected {shown(known[0])}")
     _check_unknown(keys, warnings, {key for key, _ in architecture.told})
     facts = {
         "architecture": name,

@@ -18,10 +18,15 @@ KEYS = (  # the first is of all models, the others of mixtures; their experts' w
     ("shared_expert_intermediate_size", ("shared_intermediate_size",)),  # of GGUF files
     ("num_shared_expert", ("num_shared_expert",)),
 )
+UNREAD = (  # a mixture's, which dense models' configs have as well, and nothing reads there
+    "num_experts", "moe_topk", "moe_intermediate_size", "num_shared_expert", "moe_layer_num_skipped", "use_mixed_mlp_moe",
+    "norm_topk_prob", "group_limited_greedy", "routed_scaling_factor", "n_group", "topk_group",
+)  # fmt: skip
 TOLD = (  # the first six of all models, the others of mixtures
     ("use_qk_norm", True), ("use_cla", False), ("norm_type", "rms"), ("use_rotary_pos_emb", True),
     ("add_classification_head", False), ("use_mla", False), ("use_mixed_mlp_moe", True), ("moe_layer_num_skipped", 0),
-    ("norm_topk_prob", True), ("group_limited_greedy", False), ("routed_scaling_factor", 1.0), ("num_shared_expert", 1),
+    ("norm_topk_prob", True), ("group_limited_greedy", False), ("routed_scaling_factor", (1.0, False)),
+    ("num_shared_expert", 1),
 )  # fmt: skip
 LATENT = (
     "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "qk_head_dim", "rope_interleave",
@@ -46,7 +51,11 @@ def rows(llama: dict, deepseek: dict) -> dict:
     return {
         "YoutuForCausalLM": dict(model_type="youtu", defaults=youtu),
         "HunYuanDenseV1ForCausalLM": dict(
-            row, model_type="hunyuan_v1_dense", defaults=dense, keys=KEYS[:1], told=TOLD[:6]
+            row,
+            model_type="hunyuan_v1_dense",
+            defaults=dense,
+            keys=KEYS[:1] + tuple((key, ()) for key in UNREAD),
+            told=TOLD[:6],
         ),
         "HunYuanMoEV1ForCausalLM": dict(row, model_type="hunyuan_v1_moe", defaults=experts, keys=KEYS),
     }
