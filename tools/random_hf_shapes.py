@@ -113,6 +113,7 @@ def norms_before(c, p):
     names = ["post_feedforward" if kind in ("olmo2", "olmo3", "exaone4", "flex_olmo") else "input"]
     names += ["post_self_attn", "post_mlp"] if kind == "glm4" else []
     names += ["pre_feedforward", "post_feedforward"] if kind in ("gemma2", "gemma3_text") else []
+    names += ["pre_mlp", "post_mlp"] if kind == "afmoe" else []
     return {p + f"{name}_layernorm.weight": (dim,) for name in names}
 
 
@@ -190,13 +191,15 @@ def attention_shapes(c, p, recurrent):
         biased = "qkv" if kind.startswith(("qwen2", "glm", "seed_oss", "helium", "solar_open")) else "qkvo"
         if (c.get("attention_bias") or c.get("use_bias") or kind.startswith("qwen2")) and name in biased:
             shapes[p + f"self_attn.{name}_proj.bias"] = (rows,)
+    if kind == "afmoe":
+        shapes[p + "self_attn.gate_proj.weight"] = (q, dim)
     if kind == "granite_swa":
         shapes[p + "self_attn.sinks"] = (c["num_attention_heads"],)
     if kind in ("olmo2", "olmo3", "olmoe", "flex_olmo", "minimax_m2"):
         shapes |= {p + "self_attn.q_norm.weight": (q,), p + "self_attn.k_norm.weight": (kv,)}
     elif kind.startswith("hunyuan"):
         shapes |= {p + f"self_attn.{name}_layernorm.weight": (hd,) for name in ("query", "key")}
-    elif kind.startswith(("qwen3", "gemma3", "exaone", "mellum", "dots1", "hy_v3")) or c.get("use_qk_norm"):
+    elif kind.startswith(("qwen3", "gemma3", "exaone", "mellum", "dots1", "hy_v3", "afmoe")) or c.get("use_qk_norm"):
         shapes |= {p + f"self_attn.{name}_norm.weight": (hd,) for name in "qk"}
     return shapes
 
@@ -327,13 +330,16 @@ def ffn_shapes(c, p, i):
         return ernie_experts(c, p) if routed else gate_up_down(p + "mlp.", ffn, dim)
     if kind == "hy_v3" and i > 0:
         return hy_v3_experts(c, p)
+    if kind == "afmoe" and i >= c["num_dense_layers"]:
+        shapes = hy_v3_experts(c, p)
+        return {name.replace("shared_mlp", "shared_experts"): shape for name, shape in shapes.items()}
     if kind == "exaone_moe" and i > 0:
         usual = dict(n_routed_experts=c["num_experts"], n_shared_experts=c["num_shared_experts"])
         shapes = glm4_experts(c | usual, p)
         return shapes | {p + "mlp.e_score_correction_bias": shapes.pop(p + "mlp.gate.e_score_correction_bias")}
     if "num_local_experts" in c:
         return mixtral_experts(c, p)
-    if c.get("mlp_layer_types", ["dense" if kind == "hy_v3" else "sparse"] * (i + 1))[i] == "dense":
+    if c.get("mlp_layer_types", ["dense" if kind in ("hy_v3", "afmoe") else "sparse"] * (i + 1))[i] == "dense":
         pass
     elif (
         "num_experts" in c and i not in c.get("mlp_only_layers", []) and (i + 1) % c.get("decoder_sparse_step", 1) == 0

@@ -43,6 +43,7 @@ ARCHITECTURES = {
     "DeepseekV3ForCausalLM": "deepseek2",
     "YoutuForCausalLM": "deepseek2",
     "KimiLinearForCausalLM": "kimi-linear",
+    "AfmoeForCausalLM": "afmoe",
     "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
     "HunYuanMoEV1ForCausalLM": "hunyuan-moe",
     "Starcoder2ForCausalLM": "starcoder2",
@@ -196,6 +197,10 @@ def add_settings(writer, arch, config):
         writer.add_expert_weights_norm(config.get("norm_topk_prob", True))
         by_softmax = config["model_type"] == "deepseek_v2"
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType["SOFTMAX" if by_softmax else "SIGMOID"])
+    if arch == "afmoe":
+        writer.add_expert_shared_count(config["n_shared_experts"])
+        writer.add_expert_weights_scale(config["route_scale"])
+        writer.add_expert_weights_norm(True)
     if arch == "ernie4_5-moe":
         writer.add_expert_shared_count(config["moe_num_shared_experts"])
         # What llama.cpp's converter takes it for.

@@ -15,6 +15,7 @@ from read_types import dequantise
 Kind = gguf.GGMLQuantizationType
 random = hf.random_hf_model
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+WINDOWS = ["sliding_attention"] * 3 + ["full_attention", "sliding_attention"]
 # Presets, and what of them a GGUF file can say.
 MORE = {
     "all-experts": random.qwen3_moe(
@@ -52,6 +53,7 @@ MORE = {
         "moe_norm_min": 1e-12,
     },
     "dots-1": {**random.rows()["tiny-dots1"], "sliding_window": None},
+    "afmoe": {**random.rows()["tiny-afmoe"], "num_hidden_layers": 5, "layer_types": WINDOWS},
     "cohere-2": {**random.presets()["tiny-cohere2"], "num_hidden_layers": 5, "sliding_window_pattern": 4},
     "apertus": {**random.presets()["tiny-apertus"], "rope_theta": 12e6},
     "phi3-window": random.phi3(128, 352, 2, 4, 2, 512, 256) | {"sliding_window": 48},

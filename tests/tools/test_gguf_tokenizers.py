@@ -115,6 +115,7 @@ def test_tokens_that_end_an_answer(tokens, ends, tiny, convert, tmp_path):
         ("deepseek-v3", None, 3, False, False),
         ("hunyuan-dense", None, 3, False, False),
         ("hunyuan", None, 1, False, False),
+        ("afmoe", None, 3, False, False),
         ("gpt-2", None, 1, False, False),
         ("lfm2", None, 1, True, True),
         ("falcon-h1", None, 1, True, True),

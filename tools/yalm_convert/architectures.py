@@ -436,7 +436,7 @@ ARCHITECTURES = {
     "XLMRobertaModel": Architecture("xlm-roberta", BERT, **BERT_ROW),
     "XLMRobertaForSequenceClassification": Architecture("xlm-roberta", BERT, **BERT_ROW),
 }
-MORE = (tencent.rows(LLAMA, DEEPSEEK_V3), routed.rows(ERNIE4_5, OLMO2, EXAONE4))
+MORE = (tencent.rows(LLAMA, DEEPSEEK_V3), routed.rows(LLAMA, ERNIE4_5, OLMO2, EXAONE4))
 for rows in (ROWS, mamba.ROWS, NOMIC, kda.rows(DEEPSEEK_V3), *MORE):
     for name, row in rows.items():
         ARCHITECTURES[name] = Architecture(**{**row, "changes": Changes(**row.get("changes", {}))})

@@ -162,6 +162,8 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     }
     facts.update(_sizes(rope_keys(keys) if "kv_lora_rank" in keys.defaults else keys))
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
+    if "mup_enabled" in keys.defaults and keys.flag("mup_enabled", keys.defaults["mup_enabled"]):
+        facts["embedding_scale"] = facts["hidden_dim"] ** 0.5
     if "llama_4_scaling" in keys.defaults:
         facts.update(_query_growth(keys))
     attending = rope_keys(keys) if "kv_lora_rank" in keys.defaults else keys

@@ -152,6 +152,12 @@ FAMILIES = {
         experts=MIXTRAL["experts"],
     ),
     "dots1": Family("Dots1ForCausalLM", settings=SCORED, always={"sliding_window": None}, names={**CHOICE, **SHARED}),
+    "afmoe": Family(
+        "AfmoeForCausalLM",
+        settings={**OWN_EXPERTS, "expert_weights_scale": "route_scale", "expert_weights_norm": "route_norm"},
+        always={"mup_enabled": True},
+        names={"attn_gate": "self_attn.gate_proj", **AROUND, **CHOICE, **SHARED},
+    ),
     "deepseek2": Family("DeepseekV2ForCausalLM", settings=LATENT, names=LATENT_NAMES),
     "hunyuan-dense": Family("HunYuanDenseV1ForCausalLM"),
     "hunyuan-moe": Family("HunYuanMoEV1ForCausalLM", settings=OWN_EXPERTS, names=SHARED),

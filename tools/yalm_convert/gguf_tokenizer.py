@@ -43,6 +43,12 @@ DEEPSEEK3 = (
     r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
+ASIAN = (
+    "4e00-9fff 3400-4dbf f900-faff 3040-309f 30a0-30ff ff65-ff9f 2f00-2fdf e40-e7f e80-eff 1780-17ff 1000-109f "
+    "aa60-aa7f a9e0-a9ff ac00-d7af 1100-11ff"
+)
+# Digits by threes from the end of a number.
+TRINITY = (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", rf"[{patterns.characters(ASIAN)}]+", DEEPSEEK3[2])
 DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}")
 # DeepSeek's first pattern lists the letters that have two cases.
 CASED = (
@@ -99,6 +105,7 @@ PRE_TOKENIZERS = {
     **_named(PreTokenizer((BLOOM,)), "bloom"),
     **_named(PreTokenizer(DEEPSEEK_LLM), "deepseek-llm"),
     **_named(PreTokenizer(DEEPSEEK3), "deepseek-v3", "hunyuan-dense"),
+    **_named(PreTokenizer(TRINITY), "afmoe"),
     **_named(PreTokenizer((tiktoken_model.PATTERN,), ignore_merges=True, ranked=True), "kimi-k2"),
     **_named(PreTokenizer(DEEPSEEK_CODER), "deepseek-coder"),
     **_named(

@@ -301,7 +301,8 @@ class Planner:
                 self.split_qkv(stored, joined, groups, {"q_proj": q, "k_proj": kv, "v_proj": kv}, dim, bias)
         matrices = [("q", "q_proj", q, dim), ("k", "k_proj", kv, dim), ("v", "v_proj", kv, dim)][: 3 if keeps else 1]
         if c.get("output_gate"):
-            self.split_gate(stored, q, dim, bias)
+            if f"{stored}.gate_proj.weight" not in self.left:
+                self.split_gate(stored, q, dim, bias)
             matrices.append(("output_gate", "gate_proj", q, dim))
         for ours, theirs, rows, columns in matrices:
             self.linear(f"{name}.{ours}", f"{stored}.{theirs}", rows, columns, bias)

@@ -1,5 +1,5 @@
-"""Rows of architectures.py for mixtures that but for their experts are a dense model: ERNIE 4.5, FlexOlmo, K-EXAONE. And
-which layers have no experts."""
+"""Rows of architectures.py for mixtures that but for their experts are a dense model: ERNIE 4.5, FlexOlmo, K-EXAONE,
+Trinity. And which layers have no experts."""
 
 from typing import Optional
 
@@ -31,10 +31,31 @@ EXAONE = {
     "num_experts_per_tok": 8, "n_shared_experts": 1, "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1,
     "first_k_dense_replace": 1, "mlp_layer_types": None, "norm_topk_prob": True,
 }  # fmt: skip
+AFMOE = {
+    "vocab_size": 200192, "hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16, "head_dim": 128,
+    "max_position_embeddings": 16384, "rms_norm_eps": 1e-5, "moe_intermediate_size": 1408, "num_experts": 64,
+    "n_routed_experts": None, "num_experts_per_tok": 6, "n_shared_experts": 2, "routed_scaling_factor": 1.0,
+    "first_k_dense_replace": 1, "sliding_window": 1024, "sliding_window_pattern": 4, "full_unrotated": True,
+    "mup_enabled": False,
+}  # fmt: skip
+AFMOE_NAMES = (
+    (".mlp.router.gate.", ".mlp.gate."),
+    (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
+    (".pre_mlp_layernorm.", ".pre_feedforward_layernorm."),
+    (".post_mlp_layernorm.", ".post_feedforward_layernorm."),
+)
+AFMOE_KEYS = (
+    ("num_shared_experts", ("n_shared_experts",)),
+    ("num_dense_layers", ("first_k_dense_replace",)),
+    ("route_scale", ("routed_scaling_factor",)),
+    ("global_attn_every_n_layers", ("sliding_window_pattern",)),
+    ("load_balance_coeff", ()),  # of training, and how it is computed
+    ("use_grouped_mm", ()),
+)
 
 
-def rows(ernie: dict, olmo: dict, exaone: dict) -> dict:
-    """Rows of architectures.py, with the defaults of what is no otherwise than in ERNIE 4.5, OLMo 2 and EXAONE 4."""
+def rows(llama: dict, ernie: dict, olmo: dict, exaone: dict) -> dict:
+    """Rows of architectures.py, with the defaults of what is no otherwise than in Llama, ERNIE 4.5, OLMo 2 and EXAONE 4."""
     k_exaone = dict(
         model_type="exaone_moe",
         defaults=exaone | EXAONE,
@@ -47,6 +68,23 @@ def rows(ernie: dict, olmo: dict, exaone: dict) -> dict:
     return {
         "ExaoneMoeForCausalLM": k_exaone,
         "ExaoneMoEForCausalLM": k_exaone,  # in the release
+        "AfmoeForCausalLM": dict(
+            model_type="afmoe",
+            defaults=llama | AFMOE,
+            window="types",
+            biases=("attention_bias",),
+            facts=("qk_norm", "norms_around", "output_gate"),
+            changes={"names": AFMOE_NAMES},
+            keys=AFMOE_KEYS,
+            told=(
+                ("score_func", "sigmoid"),
+                ("route_norm", True),
+                ("n_group", 1),
+                ("topk_group", 1),
+                ("num_expert_groups", 1),
+                ("num_limited_groups", 1),
+            ),
+        ),
         "Ernie4_5_MoeForCausalLM": dict(
             model_type="ernie4_5_moe",
             defaults=ernie | ERNIE,
