@@ -121,7 +121,9 @@ def read_dense(keys, n: int) -> list:
     typed = _dense_types(keys, n)
     dense = dense if typed is None else typed
     if len(dense) == n:
-        raise keys.error("mlp_only_layers and decoder_sparse_step leave no layer with experts, which is not supported")
+        by = "mlp_only_layers and decoder_sparse_step" if first < n else "first_k_dense_replace"
+        by = by if typed is None else "mlp_layer_types"
+        raise keys.error(f"{by}: found no layer with experts, expected one or more")
     return dense
 
 
