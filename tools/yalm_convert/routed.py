@@ -72,7 +72,6 @@ def rows(llama: dict, ernie: dict, olmo: dict, exaone: dict) -> dict:
             model_type="afmoe",
             defaults=llama | AFMOE,
             window="types",
-            biases=("attention_bias",),
             facts=("qk_norm", "norms_around", "output_gate"),
             changes={"names": AFMOE_NAMES},
             keys=AFMOE_KEYS,
