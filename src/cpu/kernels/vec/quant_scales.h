@@ -20,8 +20,11 @@ VEC_INLINE vec eights_halves(const uint8_t *p, ptrdiff_t apart, int n);
 VEC_INLINE void six_bit_scales(vec *scale, vec *minimum, const uint8_t *p, ptrdiff_t apart, int n);
 // The four low bits of each of eight bytes, and the four upper ones.
 VEC_INLINE void nibble_eights(vec *low, vec *high, const uint8_t *p, ptrdiff_t apart, int n);
-// Two bits, or four, of each of eight groups, in 16 or 32 bits at p.
-VEC_INLINE vec bits_of_eights(int bits, const uint8_t *p, ptrdiff_t apart, int n);
+// Four bits of each of eight groups, in 32 bits at p.
+VEC_INLINE vec nibbles_of_eights(const uint8_t *p, ptrdiff_t apart, int n);
+// Of q3k: six bits of each of eight groups' first halves, and of their second. A byte at p has the low four of both; behind
+// the eight bytes come the upper two, 16 bits of first halves and 16 of second ones.
+VEC_INLINE void six_bit_eights(vec *first, vec *second, const uint8_t *p, ptrdiff_t apart, int n);
 // Eight groups' scales and zero points at p, of which there are `zeros`, and with 16 groups those `apart` bytes further.
 VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n);
 // n bytes e without sign as 2^(e - 128), subnormal ones too, and zeros.
@@ -79,13 +82,26 @@ VEC_INLINE void nibble_eights(vec *low, vec *high, const uint8_t *p, ptrdiff_t a
     *low = _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(15)));
     *high = _mm512_cvtepi32_ps(_mm512_srli_epi32(bytes, 4));
 }
-VEC_INLINE vec bits_of_eights(int bits, const uint8_t *p, ptrdiff_t apart, int n)
+VEC_INLINE __m512i both_words(const uint8_t *p, ptrdiff_t apart, int n)
 {
-    const __m512i words = _mm512_inserti64x4(_mm512_set1_epi32((int)loaded(p, bits)),
-                                             _mm256_set1_epi32(n > 8 ? (int)loaded(p + apart, bits) : 0), 1);
-    const __m512i at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
-    const __m512i shifted = _mm512_srlv_epi32(words, _mm512_slli_epi32(at, bits == 2 ? 1 : 2));
-    return _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32((1 << bits) - 1)));
+    return _mm512_inserti64x4(_mm512_set1_epi32((int)loaded(p, 4)), _mm256_set1_epi32(n > 8 ? (int)loaded(p + apart, 4) : 0),
+                              1);
+}
+VEC_INLINE vec nibbles_of_eights(const uint8_t *p, ptrdiff_t apart, int n)
+{
+    const __m512i at = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srlv_epi32(both_words(p, apart, n), at), _mm512_set1_epi32(15)));
+}
+VEC_INLINE void six_bit_eights(vec *first, vec *second, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    enum { AND_OR = 0xea }; // of bits a, b, c: (a & b) | c
+    const __m512i bytes = _mm512_cvtepu8_epi32(both_eights(p, apart, n)), words = both_words(p + 8, apart, n);
+    const __m512i to_first = _mm512_setr_epi32(4, 2, 0, 30, 28, 26, 24, 22, 4, 2, 0, 30, 28, 26, 24, 22);
+    const __m512i to_second = _mm512_setr_epi32(20, 18, 16, 14, 12, 10, 8, 6, 20, 18, 16, 14, 12, 10, 8, 6);
+    const __m512i low = _mm512_and_si512(bytes, _mm512_set1_epi32(15)), high = _mm512_srli_epi32(bytes, 4);
+    const __m512i upper = _mm512_set1_epi32(0x30);
+    *first = _mm512_cvtepi32_ps(_mm512_ternarylogic_epi32(_mm512_rolv_epi32(words, to_first), upper, low, AND_OR));
+    *second = _mm512_cvtepi32_ps(_mm512_ternarylogic_epi32(_mm512_rolv_epi32(words, to_second), upper, high, AND_OR));
 }
 VEC_INLINE __m128i both_parts(const uint8_t *p, ptrdiff_t apart, int n, int bytes)
 {
@@ -151,12 +167,23 @@ VEC_INLINE void nibble_eights(vec *low, vec *high, const uint8_t *p, ptrdiff_t a
     *low = _mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(15)));
     *high = _mm256_cvtepi32_ps(_mm256_srli_epi32(bytes, 4));
 }
-VEC_INLINE vec bits_of_eights(int bits, const uint8_t *p, ptrdiff_t apart, int n)
+VEC_INLINE vec nibbles_of_eights(const uint8_t *p, ptrdiff_t apart, int n)
 {
     (void)apart, (void)n;
-    const __m256i at = _mm256_slli_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), bits == 2 ? 1 : 2);
-    const __m256i shifted = _mm256_srlv_epi32(_mm256_set1_epi32((int)loaded(p, bits)), at);
-    return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32((1 << bits) - 1)));
+    const __m256i at = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28), words = _mm256_set1_epi32((int)loaded(p, 4));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srlv_epi32(words, at), _mm256_set1_epi32(15)));
+}
+VEC_INLINE void six_bit_eights(vec *first, vec *second, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)), upper = _mm256_set1_epi32(0x30);
+    const int64_t word = loaded(p + 8, 4); // moved to where 12 more bits make room for the lowest pair
+    const __m256i at = _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14);
+    const __m256i of_first = _mm256_srlv_epi32(_mm256_set1_epi32((int)(word << 4 & 0xffff0)), at);
+    const __m256i of_second = _mm256_srlv_epi32(_mm256_set1_epi32((int)(word >> 12 & 0xffff0)), at);
+    *first =
+        _mm256_cvtepi32_ps(_mm256_or_si256(_mm256_and_si256(of_first, upper), _mm256_and_si256(bytes, _mm256_set1_epi32(15))));
+    *second = _mm256_cvtepi32_ps(_mm256_or_si256(_mm256_and_si256(of_second, upper), _mm256_srli_epi32(bytes, 4)));
 }
 VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n)
 {
@@ -232,14 +259,25 @@ VEC_INLINE void nibble_eights(vec *low, vec *high, const uint8_t *p, ptrdiff_t a
     *low = words_to_floats(vmovl_u8(vand_u8(bytes, vdup_n_u8(15))));
     *high = words_to_floats(vmovl_u8(vshr_n_u8(bytes, 4)));
 }
-VEC_INLINE vec bits_of_eights(int bits, const uint8_t *p, ptrdiff_t apart, int n)
+// `bits` bits of each of eight groups, from the lowest.
+VEC_INLINE vec bits_of_word(int bits, uint32_t of)
 {
-    (void)apart, (void)n;
     const int32x4_t first = {0, -1, -2, -3}, step = vdupq_n_s32(bits);
-    const uint32x4_t word = vdupq_n_u32((uint32_t)loaded(p, bits)), mask = vdupq_n_u32((1u << bits) - 1);
+    const uint32x4_t word = vdupq_n_u32(of), mask = vdupq_n_u32((1u << bits) - 1);
     const int32x4_t right = vmulq_s32(first, step), further = vsubq_s32(right, vshlq_n_s32(step, 2));
     return (vec){vcvtq_f32_u32(vandq_u32(vshlq_u32(word, right), mask)),
                  vcvtq_f32_u32(vandq_u32(vshlq_u32(word, further), mask))};
+}
+VEC_INLINE vec nibbles_of_eights(const uint8_t *p, ptrdiff_t apart, int n)
+{
+    (void)apart, (void)n;
+    return bits_of_word(4, (uint32_t)loaded(p, 4));
+}
+VEC_INLINE void six_bit_eights(vec *first, vec *second, const uint8_t *p, ptrdiff_t apart, int n)
+{
+    nibble_eights(first, second, p, apart, n);
+    *first = vec_fma(bits_of_word(2, (uint32_t)loaded(p + 8, 2)), vec_set(16), *first);
+    *second = vec_fma(bits_of_word(2, (uint32_t)loaded(p + 10, 2)), vec_set(16), *second);
 }
 VEC_INLINE void zero_scales(vec *scale, vec *zero, int zeros, const uint8_t *p, ptrdiff_t apart, int n)
 {
@@ -292,10 +330,9 @@ VEC_INLINE struct group_scales scales_of_halves(enum dtype type, const uint8_t *
         for (int half = 0; half < 2; half++)
             scale[half] = signed_eights(scales + 2 + half * QUANT_EIGHT, apart, n);
     } else if (type == DTYPE_Q3K) {
-        nibble_eights(&scale[0], &scale[1], scales + 2, apart, n);
+        six_bit_eights(&scale[0], &scale[1], scales + 2, apart, n);
         for (int half = 0; half < 2; half++)
-            scale[half] = vec_fma(bits_of_eights(2, scales + 2 + QUANT_EIGHT + (ptrdiff_t)half * 2, apart, n), vec_set(16),
-                                  vec_sub(scale[half], vec_set(32)));
+            scale[half] = vec_sub(scale[half], vec_set(32));
     } else {
         const vec m = vec_sub(vec_zero(), eights_halves(scales + 2, apart, n));
         for (int half = 0; half < 2; half++) {
@@ -378,7 +415,7 @@ static __attribute__((noinline)) void scales_of_grid(struct group_scales *to, st
     if (at.type == DTYPE_IQ2S || at.type == DTYPE_IQ2XS)
         nibble_eights(&s[0], &s[1], scales + 2, apart, n);
     else
-        s[0] = s[1] = at.type == DTYPE_IQ3S ? bits_of_eights(4, scales + 2, apart, n) : scales_beside_signs(at.high, n);
+        s[0] = s[1] = at.type == DTYPE_IQ3S ? nibbles_of_eights(scales + 2, apart, n) : scales_beside_signs(at.high, n);
     *to = (struct group_scales){{vec_fma(s[0], twice, d), vec_fma(s[1], twice, d)}, {vec_zero(), vec_zero()}};
 }
 
