@@ -48,14 +48,6 @@ enum {
     MANY_TOKENS = 528,                 // whole tiles: a prompt of 512 reads W once
 };
 
-// Columns whose products are summed before they are scaled, where each integer is multiplied by its group's scale first: q4k's
-// and q5k's scales are whole numbers below 64 of a unit in common. So large a sum, of 8 * 63 or 16 * 63 times quant_most, stays
-// below 2^31. 0: none.
-VEC_INLINE int folded_cols(enum dtype type)
-{
-    return type == DTYPE_Q4K ? QUANT_BLOCK : type == DTYPE_Q5K ? QUANT_BLOCK / 2 : 0;
-}
-
 // Tokens become integers VEC at a time, a vector for each column.
 
 static const float least_magnitude = 1e-30f; // what is smaller counts as 0

@@ -145,16 +145,10 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 
 // ------------------------------------------------------------------------------------------ tokens as bytes
 
-VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
+// x with w's sign, or 0 where that is 0.
+VEC_INLINE ivec ivec_signed_by(ivec x, ivec w)
 {
-#ifdef __AVXVNNI__
-    (void)type;
-    return ivec_dot8(c, w, x);
-#else
-    if (dtype_quants[type] == DTYPE_Q4)
-        return accumulate16(c, _mm256_maddubs_epi16(w, x));
-    return ivec_dot8(c, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-#endif
+    return _mm256_sign_epi8(x, w);
 }
 
 // The quants of the group at p in their order; q4's and 8, those of six bits and 32. With VNNI, q4's as 16 times what they are,
@@ -164,7 +158,7 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
     const uint8_t *p = at.low;
     (void)groups;
     if (dtype_is_six_bit(type)) {
-        ivec_store(to, six_bit_group(type, at, SIX_PLUS));
+        ivec_store(to, six_bit_group(type, at, six_plus(at.type)));
         return;
     }
     if (dtype_is_grid(type))

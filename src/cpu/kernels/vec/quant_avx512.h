@@ -215,16 +215,10 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 
 // ------------------------------------------------------------------------------------------ tokens as bytes
 
-VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
+// x with w's sign; where that is 0, x.
+VEC_INLINE ivec ivec_signed_by(ivec x, ivec w)
 {
-#ifdef __AVX512VNNI__
-    (void)type;
-    return ivec_dot8(c, w, x);
-#else
-    if (dtype_quants[type] == DTYPE_Q4)
-        return _mm512_add_epi16(c, _mm512_maddubs_epi16(w, x));
-    return ivec_dot8(c, _mm512_abs_epi8(w), _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), ivec_zero(), x));
-#endif
+    return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), ivec_zero(), x);
 }
 
 // The values of two groups, or of one, of which `nibbles` has the low four bits in their order, and `plus` more.
@@ -265,7 +259,7 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
         ivec_store(to, ivec_zero());
         for (int g = 0; g < groups; g++)
             _mm256_storeu_si256((__m256i *)(to + (ptrdiff_t)g * QUANT_GROUP),
-                                six_bit_group(type, groups_on(type, at, g), SIX_PLUS));
+                                six_bit_group(type, groups_on(type, at, g), six_plus(at.type)));
         return;
     }
     enum { CHOOSE = 0xca, OR_AND = 0xa8, AND_XOR = 0x6a }; // of bits a, b, c: a ? b : c, (a | b) & c, (a & b) ^ c
@@ -286,7 +280,7 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
                                                     : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p)));
     if (dtype_is_six_bit(type)) {
         const ivec nibbles = _mm512_ternarylogic_epi64(w, _mm512_slli_epi16(w, 4), _mm512_set1_epi8(15), OR_AND);
-        ivec_store(to, six_bit_pair(type, nibbles, at, groups, SIX_PLUS));
+        ivec_store(to, six_bit_pair(type, nibbles, at, groups, six_plus(at.type)));
         return;
     }
 #ifdef __AVX512VNNI__

@@ -11,13 +11,10 @@ VEC_INLINE void many_store_scales(float to[MANY_GROUPS], vec scales, float unit,
     memcpy(to, all + skip, MANY_GROUPS * sizeof *all);
 }
 
-// Multiplies each of `groups` groups' integers by the scale at `scales`.
-VEC_INLINE void many_fold(many_weight *to, const uint8_t *scales, int groups)
-{
-    for (int g = 0; g < groups; g++)
-        for (int i = 0; i < QUANT_GROUP; i++)
-            to[g * QUANT_GROUP + i] = (many_weight)(to[g * QUANT_GROUP + i] * (scales[g] & 63));
-}
+// A folded type's scales, which are s, those from `skip` on: what eight groups have in common is at `eight`, and there too the
+// whole numbers that multiply it.
+VEC_INLINE void many_fold(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const uint8_t *eight,
+                          const struct group_scales *s, int skip, int groups);
 
 // `groups` groups of W's row as integers, and their scales: at 0 those of groups, or first halves; at MANY_SECOND those of
 // second ones; at MANY_LIFTS what an affine type adds, and likewise of second halves.
@@ -29,19 +26,18 @@ VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scale
     const int skip = eights ? first_group % QUANT_EIGHT : 0;
     const struct group_scales s = load_scales(type, quants_of_row(type, a, row, first_group - skip),
                                               scales_of_row(type, a, row, first_group - skip), eights ? QUANT_EIGHT : groups);
-    if (MANY_FOLDS && folded_cols(a->type)) { // of eights: what they have in common, for minima too, and then theirs
-        const uint8_t *eight = scales_of_row(type, a, row, first_group - skip);
-        many_fold(to, eight + 4 + skip, groups);
-        many_store_scales(scales, eights_halves(eight, 0, QUANT_EIGHT), unit, 0);
-    } else {
-        many_store_scales(scales, s.scale[0], unit, skip);
+    const enum dtype of = dtype_is_shared(type) ? a->type : type; // which a compiler knows of most
+    if (folded_cols(of)) {
+        many_fold(of, to, scales, scales_of_row(type, a, row, first_group - skip), &s, skip, groups);
+        return;
     }
+    many_store_scales(scales, s.scale[0], unit, skip);
     if (dtype_has_halves(type))
         many_store_scales(scales + MANY_SECOND, s.scale[1], unit, skip);
     if (dtype_is_affine(type))
-        many_store_scales(scales + MANY_LIFTS, s.lift[0], many_lift, skip);
+        many_store_scales(scales + MANY_LIFTS, many_lifts(type, &s, 0), many_lift, skip);
     if (dtype_is_affine(type) && dtype_has_halves(type))
-        many_store_scales(scales + MANY_LIFTS + MANY_SECOND, s.lift[1], many_lift, skip);
+        many_store_scales(scales + MANY_LIFTS + MANY_SECOND, many_lifts(type, &s, 1), many_lift, skip);
 }
 
 // What many_row() will read, from memory to L2.

@@ -32,6 +32,14 @@ enum {
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
 };
 
+// Columns whose products are summed before they are scaled, where each integer is multiplied by its group's scale first: q4k's
+// and q5k's scales are whole numbers below 64 of a unit in common. So large a sum, of 8 * 63 or 16 * 63 times quant_most, stays
+// below 2^31. 0: none.
+VEC_INLINE int folded_cols(enum dtype type)
+{
+    return !MANY_FOLDS ? 0 : type == DTYPE_Q4K ? QUANT_BLOCK : type == DTYPE_Q5K ? QUANT_BLOCK / 2 : 0;
+}
+
 static const float many_lift = 1; // what a minimum is multiplied by, for the sums that it meets
 
 VEC_INLINE int pair_first(int pair)
@@ -124,6 +132,12 @@ VEC_INLINE vec both_scales(vec tokens, const float *scales)
     return tokens;
 }
 
+VEC_INLINE vec many_lifts(enum dtype type, const struct group_scales *s, int half)
+{
+    (void)type;
+    return s->lift[half];
+}
+
 // `groups` groups of a row; returns what its integers are to be multiplied by besides their scales.
 VEC_INLINE float many_quants(enum dtype type, many_weight *to, struct quants_at from, int groups)
 {
@@ -140,5 +154,16 @@ VEC_INLINE float many_quants(enum dtype type, many_weight *to, struct quants_at 
 }
 
 #include "cpu/kernels/vec/quant_groups.h"
+
+VEC_INLINE void many_fold(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const uint8_t *eight,
+                          const struct group_scales *s, int skip, int groups)
+{
+    (void)type;
+    for (int g = 0; g < groups; g++)
+        for (int i = 0; i < QUANT_GROUP; i++)
+            to[g * QUANT_GROUP + i] = (many_weight)(to[g * QUANT_GROUP + i] * (eight[4 + skip + g] & 63));
+    many_store_scales(scales, eights_halves(eight, 0, QUANT_EIGHT), 1, 0);
+    many_store_scales(scales + MANY_LIFTS, s->lift[0], many_lift, skip);
+}
 
 #include "cpu/kernels/vec/panels16.h"

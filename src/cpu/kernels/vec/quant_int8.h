@@ -22,12 +22,13 @@ enum {
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
     MANY_SECOND = MANY_GROUPS,
     MANY_LIFTS = 2 * MANY_GROUPS,
-    MANY_SCALES = 4 * MANY_GROUPS, // of a row of a block: vec/quant_groups.h
+    MANY_UNIT = 4 * MANY_GROUPS, // of folded types: what eight groups have in common
+    MANY_SCALES = MANY_UNIT + 1, // of a row of a block: vec/quant_groups.h
     MANY_SIX_APART = SIX_APART,
     MANY_NIBBLES = 1,
-    MANY_FOLDS = 0,
     // What a panel has for each group: (8, VEC, 4) integers, then of each token its scale, -BYTES_BASE times that (floats), and
-    // BYTES_BASE's bits - 128 Σ q (int32), and the same of the second 16 columns alone.
+    // BYTES_BASE's bits - 128 Σ q (int32), and the same of the second 16 columns alone. Where BYTES_BASE is 0, the second are
+    // -128 Σ q times the scale, and the last the Σ q of both halves, as 16-bit pairs.
     RECORD_SCALES = VEC * QUANT_GROUP,
     RECORD_OFFSETS = RECORD_SCALES + VEC * (int)sizeof(float),
     RECORD_STARTS = RECORD_OFFSETS + VEC * (int)sizeof(float),
@@ -38,6 +39,14 @@ enum {
 };
 
 static const float many_lift = -1.0f / 128; // what a minimum is multiplied by, for the sums that it meets
+
+// Of types whose scales are whole numbers of a unit that eight groups have in common, without VNNI: a block's columns, whose
+// products are summed as integers times these.
+VEC_INLINE int folded_cols(enum dtype type)
+{
+    const bool folds = type == DTYPE_Q4K || type == DTYPE_Q5K || type == DTYPE_Q6K || type == DTYPE_Q3K;
+    return SIX_APART && folds ? MANY_COLS : 0;
+}
 
 VEC_INLINE size_t panel_bytes(int cols)
 {
@@ -68,12 +77,26 @@ VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int t
             ivec_store(record + k * VEC, bytes);
             sum = ivec_dot8(sum, ivec_set(0x01010101), bytes);
         }
-        ivec_store(record + RECORD_STARTS, ivec_sub(ivec_set(BYTES_BASE_BITS), ivec_shift(sum, 7)));
-        ivec_store(record + RECORD_SECOND, ivec_sub(ivec_set(BYTES_BASE_BITS), ivec_shift(ivec_sub(sum, first_sum), 7)));
+        const ivec second_sum = ivec_sub(sum, first_sum), starts = ivec_sub(ivec_set(BYTES_BASE_BITS), ivec_shift(sum, 7));
         const vec unit = vec_fours(scales.unit);
+        ivec_store(record + RECORD_STARTS, starts);
         vec_store((float *)(record + RECORD_SCALES), unit);
-        vec_store((float *)(record + RECORD_OFFSETS), vec_mul(unit, vec_set(-BYTES_BASE)));
+        if (SIX_APART) {
+            ivec_store(record + RECORD_SECOND, ivec_choose(ivec_set(0xffff), first_sum, ivec_shift(second_sum, 16)));
+            vec_store((float *)(record + RECORD_OFFSETS), vec_mul(unit, ivec_to_float(starts)));
+        } else {
+            ivec_store(record + RECORD_SECOND, ivec_sub(ivec_set(BYTES_BASE_BITS), ivec_shift(second_sum, 7)));
+            vec_store((float *)(record + RECORD_OFFSETS), vec_mul(unit, vec_set(-BYTES_BASE)));
+        }
     }
+}
+
+// What groups add to the products of integers: less where these are more than the row's, by a centre.
+VEC_INLINE vec many_lifts(enum dtype type, const struct group_scales *s, int half)
+{
+    if (!SIX_APART)
+        return s->lift[half];
+    return vec_fma(vec_set(-(float)dtype_centre(type)), s->scale[half], s->lift[half]);
 }
 
 // `groups` groups of a row; returns what its integers are to be multiplied by besides their scales.
@@ -87,6 +110,43 @@ VEC_INLINE float many_quants(enum dtype type, many_weight *to, struct quants_at 
 
 #include "cpu/kernels/vec/quant_groups.h"
 
+// The whole numbers that eight groups' scales, or their halves', have of what is in common.
+VEC_INLINE void whole_scales(enum dtype type, int32_t to[QUANT_EIGHT], const uint8_t *eight, int half)
+{
+    const uint32_t pairs = type == DTYPE_Q3K ? (uint32_t)loaded(eight + 10, 4) >> 16 * half : 0;
+    for (int g = 0; g < QUANT_EIGHT; g++)
+        to[g] = type == DTYPE_Q6K   ? (int8_t)eight[2 + QUANT_EIGHT * half + g]
+                : type == DTYPE_Q3K ? (int32_t)((eight[2 + g] >> 4 * half & 15) | (pairs >> 2 * g & 3) << 4) - 32
+                                    : eight[4 + g] & 63;
+}
+
+// Whole numbers come as 16-bit pairs. Integers are multiplied without sign, 32 more than they are: what that adds up to, of both
+// halves, is where sums start.
+VEC_INLINE void many_fold(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const uint8_t *eight,
+                          const struct group_scales *s, int skip, int groups)
+{
+    (void)to, (void)skip, (void)groups; // a block is eight groups
+    int32_t whole[2][QUANT_EIGHT], twice[QUANT_EIGHT];
+    for (int half = 0; half < 1 + dtype_has_halves(type); half++) {
+        whole_scales(type, whole[half], eight, half);
+        for (int g = 0; g < QUANT_EIGHT; g++)
+            twice[g] = (int32_t)((uint32_t)(whole[half][g] & 0xffff) * 0x10001);
+        memcpy(scales + half * MANY_SECOND, twice, sizeof twice);
+    }
+    scales[MANY_UNIT] = vec_first(eights_halves(eight, 0, QUANT_EIGHT));
+    if (!dtype_has_halves(type)) {
+        many_store_scales(scales + MANY_LIFTS, many_lifts(type, s, 0), many_lift, 0);
+        return;
+    }
+    int32_t starts[QUANT_EIGHT];
+    for (int g = 0; g < QUANT_EIGHT; g++)
+        starts[g] = (int32_t)((uint32_t)((-32 * whole[0][g]) & 0xffff) | (uint32_t)(-32 * whole[1][g]) << 16);
+    memcpy(scales + MANY_LIFTS, starts, sizeof starts);
+}
+
+#ifdef BYTES_IN_PAIRS
+#include "cpu/kernels/vec/quant_pairs.h"
+#else
 #ifndef BYTES_TILE
 VEC_INLINE ivec four_bytes(const uint8_t *p)
 {
@@ -95,38 +155,13 @@ VEC_INLINE ivec four_bytes(const uint8_t *p)
     return ivec_set(quad);
 }
 
-// bytes_tile() of integers of six bits, which have 32 added: the products of eight columns are summed before they become 32
-// bits.
-VEC_INLINE void six_bit_tile(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w, ptrdiff_t ldw,
-                             int cols, const char *record, ptrdiff_t panel_size)
-{
-#pragma GCC unroll 1
-    for (int k = 0; k < cols; k += 8) {
-        ivec x[QUANT_TILE_VECS][2];
-#pragma GCC unroll 16
-        for (int j = 0; j < n_vecs; j++)
-            for (int i = 0; i < 2; i++)
-                x[j][i] = ivec_load(record + j * panel_size + (k + 4 * i) * VEC);
-#pragma GCC unroll 16
-        for (int r = 0; r < n_rows; r++) {
-            const ivec first = four_bytes(w + r * ldw + k), second = four_bytes(w + r * ldw + k + 4);
-#pragma GCC unroll 16
-            for (int j = 0; j < n_vecs; j++)
-                c[r][j] = ivec_dot8_two(c[r][j], first, x[j][0], second, x[j][1]);
-        }
-    }
-}
-
 // c[r][j] += the products of `cols` columns of a group. w: (n_rows, ldw); record: the first panel's at these, the next panel's
 // is panel_size bytes further.
 VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w,
                            ptrdiff_t ldw, int cols, const char *record, ptrdiff_t panel_size)
 {
-    if (SIX_APART && dtype_is_six_bit(type)) {
-        six_bit_tile(n_rows, n_vecs, c, w, ldw, cols, record, panel_size);
-        return;
-    }
-    // Unrolled, it loads more ahead than sixteen registers hold: q4 with AVX2 then takes a third longer.
+    (void)type;
+    // Unrolled, it loads more ahead than sixteen registers hold.
 #pragma GCC unroll 1
     for (int k = 0; k < cols / 4; k++) {
         ivec x[QUANT_TILE_VECS];
@@ -138,7 +173,7 @@ VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT
             const ivec weights = four_bytes(w + r * ldw + k * 4);
 #pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++)
-                c[r][j] = bytes_dot(type, c[r][j], weights, x[j]);
+                c[r][j] = ivec_dot8(c[r][j], weights, x[j]);
         }
     }
 }
@@ -180,13 +215,21 @@ VEC_INLINE void tile_group(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_
             const char *of = record + j * a->panel_size, *start = dtype_has_halves(type) ? starts[j] : of + RECORD_STARTS;
             const vec scale = vec_load((const float *)(of + RECORD_SCALES));
             const float *offsets = (const float *)(of + RECORD_OFFSETS);
-            f[r][j] = vec_fma(bytes_scaled(type, c[r][j], start, scale, offsets), w_scale, f[r][j]);
+            f[r][j] = vec_fma(bytes_scaled(c[r][j], scale, offsets), w_scale, f[r][j]);
             if (dtype_is_affine(type)) // q8's way to count: the sum is -128 Σ q
-                f[r][j] = vec_fma(bytes_scaled(DTYPE_Q8, ivec_load(start), start, scale, offsets),
-                                  vec_set(w_scales[MANY_LIFTS + at]), f[r][j]);
+                f[r][j] = vec_fma(bytes_scaled(ivec_load(start), scale, offsets), vec_set(w_scales[MANY_LIFTS + at]), f[r][j]);
         }
     }
 }
+
+VEC_INLINE void tile_groups(enum dtype type, int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS],
+                            const struct many_tile *a)
+{
+    for (int g = 0; g < a->groups; g++)
+        for (int half = 0; half < (dtype_has_halves(type) ? 2 : 1); half++)
+            tile_group(type, n_rows, n_vecs, f, a, g, half);
+}
+#endif
 
 // n_rows and n_vecs are constants where this is inlined.
 VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct many_tile *tile)
@@ -200,9 +243,7 @@ VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct 
             f[r][j] = vec_zero();
             __builtin_prefetch(a.sums + r * MANY_TOKENS + j * VEC); // needed at the end: time enough to come from L2
         }
-    for (int g = 0; g < a.groups; g++)
-        for (int half = 0; half < (dtype_has_halves(type) ? 2 : 1); half++)
-            tile_group(type, n_rows, n_vecs, f, &a, g, half);
+    tile_groups(type, n_rows, n_vecs, f, &a);
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 16

@@ -71,14 +71,13 @@ VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, c
 }
 
 // A block of most types is as q8's. q4's has nibbles; MANY_SIX_APART: six-bit integers have a tile of their own; and so have
-// those with minima and with two scales a group. MANY_FOLDS: so has W's own type `of_w`, which may not be the kernels', where
-// integers are multiplied by their scales.
+// those with minima and with two scales a group. So has W's own type `of_w`, which may not be the kernels', where it folds.
 VEC_INLINE enum dtype tile_type(enum dtype type, enum dtype of_w)
 {
     if (MANY_SCALES == 1) // vnni/fixed.h
         return DTYPE_Q8;
-    if (MANY_FOLDS && folded_cols(of_w))
-        return of_w;
+    if (folded_cols(of_w))
+        return of_w == DTYPE_Q3K ? DTYPE_Q6K : of_w;
     if (dtype_has_halves(type))
         return dtype_is_affine(type) ? DTYPE_Q2K : MANY_SIX_APART && dtype_is_byte(type) ? DTYPE_IQ3S : DTYPE_Q6K;
     if (dtype_is_affine(type))
@@ -104,11 +103,11 @@ VEC_INLINE enum dtype tile_type(enum dtype type, enum dtype of_w)
             many_tile(DTYPE_Q5A, n_rows, n_vecs, tile);                                                                        \
             break;                                                                                                             \
         case DTYPE_Q4K:                                                                                                        \
-            if (MANY_FOLDS)                                                                                                    \
+            if (folded_cols(DTYPE_Q4K))                                                                                        \
                 many_tile(DTYPE_Q4K, n_rows, n_vecs, tile);                                                                    \
             break;                                                                                                             \
         case DTYPE_Q5K:                                                                                                        \
-            if (MANY_FOLDS)                                                                                                    \
+            if (folded_cols(DTYPE_Q5K))                                                                                        \
                 many_tile(DTYPE_Q5K, n_rows, n_vecs, tile);                                                                    \
             break;                                                                                                             \
         case DTYPE_Q6K:                                                                                                        \

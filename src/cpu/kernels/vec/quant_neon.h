@@ -256,11 +256,6 @@ VEC_INLINE ivec bytes_start(const void *start)
     (void)start;
     return ivec_zero();
 }
-VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
-{
-    (void)type;
-    return ivec_dot8(c, w, x);
-}
 #ifdef __ARM_FEATURE_MATMUL_INT8
 #define BYTES_TILE
 VEC_INLINE int32x4_t lower_halves(int32x4_t a, int32x4_t b)
@@ -313,9 +308,9 @@ VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT
 }
 #endif
 
-VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scale, const float *offset)
+VEC_INLINE vec bytes_scaled(ivec c, vec scale, const float *offset)
 {
-    (void)type, (void)start, (void)offset;
+    (void)offset;
     return vec_mul(ivec_to_float(c), scale);
 }
 // The quants of the group at p in their order.

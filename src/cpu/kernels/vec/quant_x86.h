@@ -14,19 +14,22 @@ VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
 
 // ------------------------------------------------------------------------------------------ tokens as bytes
 
-// A group's products in each lane: c = bytes_start(start); then c = bytes_dot(…) for each quad of columns; bytes_scaled(…)
-// is what they come to. `start`: BYTES_BASE_BITS - 128 Σ x (VEC).
-//
-// Without VNNI two products are summed in 16 bits. Those of q4, whose quants have 8 added, are at most 15 * 127, so the sums of
-// a whole group fit there. Those of six bits, which have 32 added, are at most 63 * 127: four fit, two of each of two quads.
-// q8's are |w| times x with w's sign: two are at most 2 * 128 * 127, which just fits.
+// A group's products in each lane: c = bytes_start(start); then c = ivec_dot8(…) for each quad of columns; bytes_scaled(…)
+// is what they come to. `start`: BYTES_BASE_BITS - 128 Σ x (VEC). Without VNNI vec/quant_pairs.h has them otherwise.
 #ifdef VNNI
 #define BYTES_BASE 0x1.8p23f
 enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128, SIX_PLUS = BYTES_PLUS, SIX_APART = 0 };
 #else
+#define BYTES_IN_PAIRS
 #define BYTES_BASE 0.0f
 enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0, SIX_PLUS = 32, SIX_APART = 1 };
 #endif
+
+// What integers of six bits have added. Without VNNI those of affine types are the file's own numbers.
+VEC_INLINE int six_plus(enum dtype type)
+{
+    return SIX_APART && dtype_is_affine(type) ? dtype_centre(type) : SIX_PLUS;
+}
 
 // Without the mantissas' last two bits.
 VEC_INLINE vec vec_fours(vec x)
@@ -34,32 +37,17 @@ VEC_INLINE vec vec_fours(vec x)
     return ivec_as_floats(X86_BITS(andnot)(ivec_set(3), X86_BITS(castps)(x)));
 }
 
+#ifdef VNNI
 VEC_INLINE ivec bytes_start(const void *start)
 {
-#ifdef VNNI
     return ivec_load(start);
-#else
-    (void)start;
-    return ivec_zero();
-#endif
 }
-
 // The token's scale times the sum; offset: -BYTES_BASE * scale (VEC).
-VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scale, const float *offset)
+VEC_INLINE vec bytes_scaled(ivec c, vec scale, const float *offset)
 {
-#ifdef VNNI
-    (void)type;
-    (void)start;
     return vec_fma(ivec_as_floats(c), scale, vec_load(offset));
-#else
-    (void)offset;
-    if (dtype_quants[type] == DTYPE_Q4)
-        c = ivec_add(X86(madd_epi16)(c, X86(set1_epi16)(1)), X86(srai_epi32)(ivec_load(start), 4));
-    if (dtype_is_six_bit(type))
-        c = ivec_add(c, X86(srai_epi32)(ivec_load(start), 2));
-    return vec_mul(ivec_to_float(c), scale);
-#endif
 }
+#endif
 
 VEC_INLINE float bytes_unit(enum dtype type)
 {

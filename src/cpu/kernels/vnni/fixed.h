@@ -27,7 +27,6 @@ enum {
     PANEL_SUMS = 0,
     MANY_SIX_APART = 0,
     MANY_NIBBLES = 0,
-    MANY_FOLDS = 0,
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
     TURNS = 4,                                            // see tile_sums()
     TURN_COLS = QUANT_GROUP / TURNS,
@@ -46,6 +45,12 @@ VEC_INLINE int pair_first(int pair)
 VEC_INLINE int pair_second(int pair)
 {
     return 2 * pair + 1;
+}
+
+VEC_INLINE int folded_cols(enum dtype type)
+{
+    (void)type;
+    return 0;
 }
 
 // Two vectors of numbers, times a factor, as pairs of integers, rounded once: see nearest_bits().
