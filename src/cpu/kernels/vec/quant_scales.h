@@ -206,20 +206,14 @@ VEC_INLINE vec powers(const uint8_t *p, int n)
     const __m256i there = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     return _mm256_castsi256_ps(_mm256_and_si256(all, there));
 }
-VEC_INLINE vec halves_of_words(__m256i words) // the lower 16 bits of each
-{
-    const __m256i low = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);
-    return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
-}
 VEC_INLINE void half_pairs(vec *first, vec *second, const uint8_t *p, int n)
 {
-    int32_t part[VEC] = {0};
-    if (n < VEC)
-        memcpy(part, p, (size_t)n * sizeof *part);
-    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(n < VEC ? (const uint8_t *)part : p));
-    *first = halves_of_words(pairs);
-    *second = halves_of_words(_mm256_srli_epi32(pairs, 16));
+    const __m256i there = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    const __m256i apart = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m256i pairs = _mm256_shuffle_epi8(_mm256_maskload_epi32((const int *)p, there), apart);
+    const __m256i all = _mm256_permute4x64_epi64(pairs, _MM_SHUFFLE(3, 1, 2, 0));
+    *first = _mm256_cvtph_ps(_mm256_castsi256_si128(all));
+    *second = _mm256_cvtph_ps(_mm256_extracti128_si256(all, 1));
 }
 #else
 VEC_INLINE vec words_to_floats(uint16x8_t x)
@@ -373,10 +367,9 @@ VEC_INLINE struct group_scales scales_of(enum dtype type, const uint8_t *scales,
     return (struct group_scales){{scale, scale}, {lift, lift}};
 }
 
-// Of the types that have no kernels of their own, once for all: in each of the few products it would be much text. (Cold, so
-// that nothing waits in registers for a call that the others do not make.)
-static __attribute__((noinline, cold)) void scales_of_others(struct group_scales *to, enum dtype type, const uint8_t *scales,
-                                                             int n)
+// Of the types that have no kernels of their own, once for all: in each of the few products it would be much text. (Not cold:
+// gcc would compile it for size, and half of a token's time was in it.)
+static __attribute__((noinline)) void scales_of_others(struct group_scales *to, enum dtype type, const uint8_t *scales, int n)
 {
     switch (type) {
 #define CASE(TYPE)                                                                                                             \
