@@ -120,8 +120,8 @@ VEC_INLINE void whole_scales(enum dtype type, int32_t to[QUANT_EIGHT], const uin
                                     : eight[4 + g] & 63;
 }
 
-// Whole numbers come as 16-bit pairs. Integers are multiplied without sign, 32 more than they are: what that adds up to, of both
-// halves, is where sums start.
+// Whole numbers come as 16-bit pairs. Integers are multiplied without sign, 32 more than they are: what that adds up to, of
+// both halves, is where sums start.
 VEC_INLINE void many_fold(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const uint8_t *eight,
                           const struct group_scales *s, int skip, int groups)
 {
