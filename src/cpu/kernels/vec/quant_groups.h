@@ -11,26 +11,27 @@ VEC_INLINE void many_store_scales(float to[MANY_GROUPS], vec scales, float unit,
     memcpy(to, all + skip, MANY_GROUPS * sizeof *all);
 }
 
-// A folded type's scales, which are s, those from `skip` on: what eight groups have in common is at `eight`, and there too the
-// whole numbers that multiply it.
-VEC_INLINE void many_fold(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const uint8_t *eight,
-                          const struct group_scales *s, int skip, int groups);
+// Of a folded type the integers at `from`, and its groups' scales s, those from `skip` on. What eight groups have in common is
+// at `eight`, and there too the whole numbers that multiply it.
+VEC_INLINE void many_fold(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], struct quants_at from,
+                          const uint8_t *eight, const struct group_scales *s, int skip, int groups);
 
 // `groups` groups of W's row as integers, and their scales: at 0 those of groups, or first halves; at MANY_SECOND those of
 // second ones; at MANY_LIFTS what an affine type adds, and likewise of second halves.
 VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct product_args *a,
                          ptrdiff_t row, int first_group, int groups)
 {
-    const float unit = many_quants(type, to, quants_of_row(type, a, row, first_group), groups);
+    const struct quants_at from = quants_of_row(type, a, row, first_group);
     const bool eights = dtype_in_eights(a->type);
     const int skip = eights ? first_group % QUANT_EIGHT : 0;
     const struct group_scales s = load_scales(type, quants_of_row(type, a, row, first_group - skip),
                                               scales_of_row(type, a, row, first_group - skip), eights ? QUANT_EIGHT : groups);
-    const enum dtype of = dtype_is_shared(type) ? a->type : type; // which a compiler knows of most
+    const enum dtype of = dtype_is_shared(type) ? a->type : type; // a compiler knows it of most; where it folds, it is `type`
     if (folded_cols(of)) {
-        many_fold(of, to, scales, scales_of_row(type, a, row, first_group - skip), &s, skip, groups);
+        many_fold(type, to, scales, from, scales_of_row(type, a, row, first_group - skip), &s, skip, groups);
         return;
     }
+    const float unit = many_quants(type, to, from, groups);
     many_store_scales(scales, s.scale[0], unit, skip);
     if (dtype_has_halves(type))
         many_store_scales(scales + MANY_SECOND, s.scale[1], unit, skip);

@@ -155,13 +155,16 @@ VEC_INLINE float many_quants(enum dtype type, many_weight *to, struct quants_at 
 
 #include "cpu/kernels/vec/quant_groups.h"
 
-VEC_INLINE void many_fold(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const uint8_t *eight,
-                          const struct group_scales *s, int skip, int groups)
+VEC_INLINE void many_fold(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], struct quants_at from,
+                          const uint8_t *eight, const struct group_scales *s, int skip, int groups)
 {
-    (void)type;
-    for (int g = 0; g < groups; g++)
+    for (int g = 0; g < groups; g++) {
+        int16_t quants[QUANT_GROUP];
+        const int16_t whole = eight[4 + skip + g] & 63;
+        quants_in_order(type, quants, groups_on(type, from, g));
         for (int i = 0; i < QUANT_GROUP; i++)
-            to[g * QUANT_GROUP + i] = (many_weight)(to[g * QUANT_GROUP + i] * (eight[4 + skip + g] & 63));
+            to[g * QUANT_GROUP + i] = (many_weight)(quants[i] * whole);
+    }
     many_store_scales(scales, eights_halves(eight, 0, QUANT_EIGHT), 1, 0);
     many_store_scales(scales + MANY_LIFTS, s->lift[0], many_lift, skip);
 }

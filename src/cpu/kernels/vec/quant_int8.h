@@ -122,10 +122,11 @@ VEC_INLINE void whole_scales(enum dtype type, int32_t to[QUANT_EIGHT], const uin
 
 // Whole numbers come as 16-bit pairs. Integers are multiplied without sign, 32 more than they are: what that adds up to, of
 // both halves, is where sums start.
-VEC_INLINE void many_fold(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const uint8_t *eight,
-                          const struct group_scales *s, int skip, int groups)
+VEC_INLINE void many_fold(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], struct quants_at from,
+                          const uint8_t *eight, const struct group_scales *s, int skip, int groups)
 {
-    (void)to, (void)skip, (void)groups; // a block is eight groups
+    (void)skip; // a block is eight groups
+    many_quants(type, to, from, groups);
     int32_t whole[2][QUANT_EIGHT], twice[QUANT_EIGHT];
     for (int half = 0; half < 1 + dtype_has_halves(type); half++) {
         whole_scales(type, whole[half], eight, half);
