@@ -128,7 +128,12 @@ def test_a_client_that_waits_hears_of_it(start):
 
 
 def test_anthropics_form_of_an_answer(talker):
-    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
     fields = {"max_tokens": 40, "temperature": 0, "messages": [{"role": "user", "content": "x"}]}
     answer = talker.post("/v1/messages", output_config={"format": {"type": "json_schema", "schema": schema}}, **fields)
     assert answer.status == 200 and isinstance(json.loads(answer.json["content"][0]["text"])["a"], bool)
